@@ -45,8 +45,12 @@ class Ours:
 
     def prepare(self) -> None:
         """Make every lease due. The watchdog's own thread sleeps for a third of the ttl, and does not notice."""
-        for held in self._engine.watchdog.leases():
+        watchdog = self._engine.watchdog
+        leases = watchdog.leases()
+        for held in leases:
             held.renew_at = 0
+        with watchdog.transitions:
+            watchdog._schedule.move(leases, time.monotonic())
 
     def renew(self) -> None:
         """What the watchdog's thread does when it wakes."""

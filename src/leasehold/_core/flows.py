@@ -9,18 +9,15 @@ an op on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from leasehold._core import ops
 from leasehold._core.claims import AcquireRequest, OwnLeases, PendingClaim, budget_ms, claim, immediate_grant
-from leasehold._core.holding import LOSSES, LOST, Holding, LocalGrant, without_frames
-from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
+from leasehold._core.holding import LOSSES, LOST, Holding, LocalGrant
+from leasehold._core.light_typing import Any
 from leasehold._core.policy import LEAST_BUDGET_MS, tombstone_ms
 from leasehold._core.tickets import Ticket, Transfer
-from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 
 __all__ = [
     "AcquireRequest",
@@ -269,50 +266,3 @@ async def release(holding: Holding, now: float) -> bool:
             ) from error
         return False
     return holding.end_release(op, answer.reply)
-
-
-# ---------------------------------------------------------------- batches
-#
-# Many holdings at once: the renewals that the watchdog sends in one batch, and their replies. The holdings share one
-# lock, which is taken once for all of them.
-
-
-H = TypeVar("H", bound=Holding)
-
-
-def due_renewals(
-    holdings: Iterable[H], now: float, lock: AbstractContextManager[Any]
-) -> tuple[list[H], list[ops.Renew]]:
-    """The holdings that must be renewed now, and the Renew of each."""
-    due, renews = [], []
-    with lock:
-        for holding in holdings:
-            renew = holding._begin_renewal(now)
-            if renew is not None:
-                due.append(holding)
-                renews.append(renew)
-    return due, renews
-
-
-def apply_replies(
-    holdings: Iterable[H],
-    renews: Iterable[ops.Renew],
-    sent: float,
-    replies: Iterable[Any],
-    now: float,
-    lock: AbstractContextManager[Any],
-) -> list[tuple[H, LeaseholdError]]:
-    """Apply the replies to Renews that were sent at ``sent``. Returns the holdings whose renewal failed, each with its
-    error."""
-    failed = []
-    replies = list(replies)
-    errors = {id(reply): reply for reply in replies if isinstance(reply, LeaseholdError)}  # usually one for all
-    kept = {key: without_frames(error) for key, error in errors.items()}
-    with lock:
-        for holding, renew, reply in zip(holdings, renews, replies, strict=True):
-            if isinstance(reply, LeaseholdError):
-                holding._renewal_failed(sent, kept[id(reply)])
-                failed.append((holding, reply))
-            else:
-                holding._apply_reply(renew, sent, reply, now)
-    return failed

@@ -235,6 +235,7 @@ class Holding:
         "name",
         "owner",
         "phase",
+        "plain",
         "reason",
         "renew_at",
         "renews",
@@ -258,6 +259,7 @@ class Holding:
         self.fence = grant.fence
         self.rule = grant.rule
         self.slots = grant.slots
+        self.plain = grant.rule == MUTEX  # until it is changed: every renewal of it is like the last; see ``renewals``
         self.ttl_ms = self._renewal_ttl_ms = grant.ttl_ms  # that of the last confirmation, and of the next renewal
         self.deadline = grant.deadline
         self.renews = renews
@@ -410,7 +412,9 @@ class Holding:
 
     def _raise_ttl(self, ttl_ms: int) -> None:
         """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
-        self._renewal_ttl_ms = max(self._renewal_ttl_ms, ttl_ms)
+        if ttl_ms > self._renewal_ttl_ms:
+            self._renewal_ttl_ms = ttl_ms
+            self.plain = False
 
     # ------------------------------------------------------------ renewal
 
@@ -530,6 +534,7 @@ class Holding:
     def _begin_change(self, now: float, exact: bool = False) -> ops.Renew:
         """A Renew that a caller waits for. It may take half of what is left: when it goes unanswered, there must be
         time for a renewal (trap 2)."""
+        self.plain = False
         self._awaited += 1
         half_ms = max(int((self._stop_at - now) * 500), 1)
         renew = self._renew(self._renewal_ttl_ms, min(BUDGET_MS, half_ms), now, exact, change=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Protocol
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.types import Capabilities, Instant
@@ -111,3 +112,14 @@ class Store(Protocol):
         """In the child: drop what belongs to the parent, sending nothing."""
 
     def close(self) -> None: ...
+
+
+class RenewsMany(Protocol):
+    """What a store offers besides when it renews hundreds of leases with one request."""
+
+    def renew_many(
+        self, batches: Sequence[Sequence[Holding]], budget_ms: int
+    ) -> Sequence[Sequence[int] | LeaseholdError]:
+        """Renew plain leases, each by its ttl; see ``renewals``. Each batch is one request, and has an outcome of its
+        own: which of its leases were not renewed (0 is the first), or an error, after which nothing is known of any of
+        them."""

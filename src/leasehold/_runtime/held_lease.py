@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from leasehold._runtime.wakeups import DroppedLeases
 
 Listener = Callable[[], None]
+UNFILED: set[Any] = set()  # stays empty
 
 
 class LeaseReference(weakref.ref[Any]):
@@ -73,6 +74,7 @@ class HeldLease(Holding):
         "acquired_at",
         "anchor",
         "bodies",
+        "bucket",
         "doubted_deadline",
         "end_reported",
         "entered",
@@ -108,6 +110,7 @@ class HeldLease(Holding):
         self.warned = False  # it was neither, and that was reported
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.bodies = 0  # with statements of its lock that it is inside of
+        self.bucket = UNFILED  # of the watchdog's schedule
         self.outer: HeldLease | None = None  # held by the same thread or task before, and lost
         self.lease_reference: LeaseReference | None = None
         self.lock_reference: LockReference | None = None
@@ -142,13 +145,12 @@ class HeldLease(Holding):
     def usable(self) -> bool:
         """Can the program still use this lease? One that was entered is used by its body, and ends with its thread. The
         body keeps the Lease object: when that is gone, an interrupt hit the very beginning of ``__exit__``."""
-        if self.lease_reference is None:  # the watchdog may see it before its Lease is made
+        reference = self.lease_reference
+        if reference is None:  # the watchdog may see it before its Lease is made
             return not self.caller_ended()
-        if self.bodies:
-            return not self.caller_ended() and self.lease() is not None
-        if self.lease() is not None:
-            return True
-        return _first_alive(self.lock_reference) is not None and not self.caller_ended()
+        if reference() is not None:
+            return not self.bodies or not self.caller_ended()
+        return not self.bodies and _first_alive(self.lock_reference) is not None and not self.caller_ended()
 
     def caller_ended(self) -> bool:
         """Has the thread or task that acquired it ended (trap 3)?"""

@@ -1,8 +1,12 @@
 """The watchdog: one thread for each coordinator that renews every lease of the process, reports losses, and sends
 deferred ops. It is a thread also for asyncio, so that a blocked event loop keeps its leases (trap 4).
 
-A round: read which leases were dropped, apply the clock to every lease, renew what is due in one batch, send deferred
-ops. Between rounds it sleeps until the first lease needs it. The thread starts with the first lease.
+A round: read which leases were dropped, check the leases whose moment has come (``schedule``), renew what is due
+(``renewal_round``), send deferred ops. Between rounds it sleeps until the next moment. The thread starts with the first
+lease.
+
+Each coordinator has a thread and a connection of its own: a store that hangs delays no other coordinator. Within one,
+no request takes longer than its budget, nor longer than the other leases of the coordinator can wait.
 
 It can be woken from anywhere: from a signal handler, from a weak reference's callback, inside any lock. So what it gets
 goes through a SimpleQueue and a wakeup, and its locks can be entered again by the thread that holds them.
@@ -11,16 +15,17 @@ goes through a SimpleQueue and a wakeup, and its locks can be entered again by t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
-from leasehold._core.flows import apply_replies, due_renewals
 from leasehold._core.holding import ALIVE, LOST, NEVER, UNSURE
 from leasehold._core.light_typing import TYPE_CHECKING
-from leasehold._core.ops import Defer, NotYours, Released, Renew, Renewed, Reply
-from leasehold._core.policy import margin
+from leasehold._core.ops import Defer, Released
+from leasehold._core.policy import RENEWAL_MS
 from leasehold._core.ports import Store
 from leasehold._runtime.background import NOW, BackgroundOp, BackgroundOps, OnReply
 from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.renewal_round import FEW, RenewalRound
+from leasehold._runtime.schedule import Schedule, early
 from leasehold._runtime.wakeups import DroppedLeases
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
@@ -34,7 +39,7 @@ SHORTEST_TRY, LONGEST_TRY = 0.02, 0.5  # seconds for one try of the deferred ops
 LONGEST_NAP = 3600.0
 CHECK_EXPIRING = 0.1  # seconds between checks whether a thread or task that dropped its lease has ended
 AFTER_ERROR = 0.1  # seconds: an error in each round must not fill the log and the processor
-SLICE = 256  # leases that change together under the lock
+NEAR = 4 * LONGEST_TRY  # seconds: a lease that must stop later does not shorten such a try
 
 
 class Watchdog:
@@ -55,7 +60,7 @@ class Watchdog:
         self._starting = threading.RLock()
         self._rounds = threading.RLock()  # one at a time: after round() all losses are reported
         self._paused = False
-        self._held: set[HeldLease] = set()
+        self._schedule = Schedule()
         self._expiring: set[HeldLease] = set()  # dropped while their thread or task still runs
         self._background_ops = BackgroundOps(self._store)
         self._missed: list[BackgroundOp] = []  # the thread was sending these when everything was given back
@@ -70,19 +75,20 @@ class Watchdog:
     # ------------------------------------------------------------ called from anywhere
 
     def add(self, held: HeldLease) -> None:
-        """Renew this lease from now on."""
-        self._held.add(held)
-        at = held.check_at()
-        if at < self._wake_at or self._thread is None:  # usually it wakes in time anyway
-            self._wake(at)
+        """Renew this lease from now on. The caller has the lock ``transitions``."""
+        moment = self._schedule.add(held)
+        if moment < self._wake_at or self._thread is None:  # usually it wakes in time anyway
+            self._wake(moment)
 
     def remove(self, held: HeldLease) -> None:
         """It was given back. The thread is not woken: the next round simply does not find it."""
-        self._held.discard(held)
+        held.bucket.discard(held)
 
     def check_again(self, held: HeldLease) -> None:
         """Its times have changed."""
-        self._wake(held.check_at())
+        with self.transitions:
+            moment = self._schedule.move([held], self._clock.now())
+        self._wake(moment)
 
     def run_later(self, deferred: Defer, on_reply: OnReply | None = None) -> None:
         """Send this in the background, soon; ``on_reply`` is called with its outcome."""
@@ -97,7 +103,8 @@ class Watchdog:
         self._background_ops.add(deferred)
 
     def leases(self) -> list[HeldLease]:
-        return list(self._held)
+        with self.transitions:
+            return self._schedule.leases()
 
     def _wake(self, at: float) -> None:
         """To be called after the work was recorded: see _sleep. A caller that finds the thread just being started wakes
@@ -170,7 +177,8 @@ class Watchdog:
 
     def next_at(self) -> float:
         """When a lease or a deferred op is due; for such tests, too."""
-        first = min([held.check_at() for held in self.leases()], default=NEVER)
+        with self.transitions:
+            first = self._schedule.next_at()
         return min(first, self._background_ops.next_at())
 
     def pause(self, paused: bool = True) -> None:
@@ -184,19 +192,41 @@ class Watchdog:
         self._read_pushes()
         now = self._clock.now()
         due, over = [], []
-        for held in self.leases():
+        checked = self._until(now)
+        if checked:  # and what may be renewed already: leases that fall due one after the other travel together
+            checked = self._until(now + early(max([held.ttl_ms for held in checked])))
+        ttl_ms, soon = 0, now
+        for held in checked:
+            if held.ttl_ms != ttl_ms:  # most have the same
+                ttl_ms = held.ttl_ms
+                soon = now + early(ttl_ms)
             if held.settle(now) not in ALIVE:
                 self.remove(held)
                 if held.notify_loss():
                     over.append(held)
-            elif held.renew_at <= now + margin(held.ttl_ms / 1000) / 2:
-                due.append(held)  # a little early, so that leases that fall due together travel together
-        self._renew([held for held in due if held.usable() or self._still_wanted(held)])
+            elif held.renew_at <= soon and (held.usable() or self._still_wanted(held)):
+                due.append(held)
+        self._file_again(checked, self._renew(due))
         for held in over:  # observers after the renewals: a slow one must not cost others their leases
             self._report_loss_to_observers(held)
         if self._background_ops:
             self._background_ops.run(self._spare_ms())
         self._read_pushes()  # a push that came together with a reply wakes nothing
+
+    def _until(self, moment: float) -> list[HeldLease]:
+        with self.transitions:
+            return self._schedule.until(moment)
+
+    def _file_again(self, checked: list[HeldLease], renewed: dict[int, list[HeldLease]]) -> None:
+        """The lock is free again after each few of them: a thread may wait to give one back."""
+        left = set(checked)
+        for ttl_ms, leases in renewed.items():
+            with self.transitions:
+                left -= self._schedule.move_together(set(leases), ttl_ms, leases[0].renew_at)
+        several = list(left)
+        for start in range(0, len(several), FEW):
+            with self.transitions:
+                self._schedule.move(several[start : start + FEW], self._clock.now())
 
     def report_loss(self, held: HeldLease) -> None:
         """Notify listeners and observers of its loss, once (trap 1)."""
@@ -225,46 +255,48 @@ class Watchdog:
 
     def _spare_ms(self) -> int:
         """How long deferred ops may take: never so long that a lease is lost meanwhile."""
-        first = min((held.stop_at() for held in self.leases()), default=NEVER)
+        first = min([held.stop_at() for held in self._until(self._clock.now() + NEAR)], default=NEVER)
         spare = (first - self._clock.now()) / 4
         return int(min(max(spare, SHORTEST_TRY), LONGEST_TRY) * 1000)
 
     # ------------------------------------------------------------ renewing
 
-    def _renew(self, due: list[HeldLease]) -> None:
-        """Renew in one batch. The lock is free again after each few of them: a thread may wait to give one back."""
-        now = self._clock.now()
-        renewed: list[HeldLease] = []
-        renews: list[Renew] = []
-        for few in _slices(len(due)):
-            some, theirs = due_renewals(due[few], now, self.transitions)
-            renewed += some
-            renews += theirs
-        stops = [held.stop_at() for held in renewed] if self._observers.active() else []
-        replies = self._store.execute_many(renews) if renews else []
-        at = self._clock.now()
-        unsure = []
-        for few in _slices(len(renewed)):
-            unsure += apply_replies(renewed[few], renews[few], now, replies[few], at, self.transitions)
+    def _renew(self, due: list[HeldLease]) -> dict[int, list[HeldLease]]:
+        """Renew what is due. Returns what only has to be filed again, by its ttl."""
+        if not due:
+            return {}
+        self._draw()
+        observed = self._observers.active()
+        renewals = RenewalRound(self._store, self.transitions, observed)
+        renewals.renew(due, self._others(due))
         over = [held for held in due if held.phase == LOST and held.notify_loss()]  # the work first, then observers
-        for held, error in unsure:
+        for held, error in renewals.failed:
             if held.phase in (UNSURE, LOST):
                 self.lease_events().not_renewed(held, error)
-        if stops:
-            self._report_renewed(renewed, replies, [stop - at for stop in stops])
+        if observed:
+            self._report_renewed(renewals)
         for held in over:
             self.remove(held)
             self._report_loss_to_observers(held)
+        return renewals.steady
 
-    def _report_renewed(
-        self, leases: list[HeldLease], replies: list[Reply | LeaseholdError], slacks: list[float]
-    ) -> None:
+    def _draw(self) -> None:
+        with self.transitions:
+            self._schedule.draw()
+
+    def _others(self, due: list[HeldLease]) -> list[HeldLease]:
+        """The leases that may need this thread while it waits for the renewals of these."""
+        near = self._until(self._clock.now() + 2 * RENEWAL_MS / 1000)
+        return list(set(near).difference(due)) if len(near) > len(due) else []
+
+    def _report_renewed(self, renewals: RenewalRound) -> None:
         """A lease that was given back meanwhile is not reported any more (trap 43)."""
         lease_events = self.lease_events()
-        for held, reply, slack in zip(leases, replies, slacks, strict=True):
-            if isinstance(reply, Renewed) and held.phase in ALIVE:
+        for held, slack in renewals.renewed:
+            if held.phase in ALIVE:
                 lease_events.renewed(held, slack)
-            elif isinstance(reply, NotYours) and held.phase == LOST:
+        for held, reply in renewals.refused:
+            if held.phase == LOST:
                 lease_events.not_renewed(held, reply)
 
     # ------------------------------------------------------------ leases that the program cannot use
@@ -383,15 +415,10 @@ class Watchdog:
     def forked(self) -> None:
         """In a forked child: the thread is gone, its locks may be held by threads that do not exist here, the leases
         are the parent's."""
-        lost = self._held
+        lost = self._schedule.leases()
         self._begin()
         for held in lost:
             held.forked(self.transitions)
-
-
-def _slices(count: int) -> Iterator[slice]:
-    for start in range(0, count, SLICE):
-        yield slice(start, start + SLICE)
 
 
 def _warn_abandoned(held: HeldLease) -> None:

@@ -65,10 +65,9 @@ class Scene:
         assert all(one.expires_ms <= view.now_ms + TTL * 1000 for one in view.holders)
         return found[0] if found else None
 
-    def renewals(self) -> dict[tuple[str, str], int]:
-        """How often each was renewed; of those that are held."""
-        found = {key: self.look(lease) for key, lease in self.leases.items()}
-        return {key: grant.renewals for key, grant in found.items() if grant is not None}
+    def deadlines(self) -> dict[tuple[str, str], float]:
+        """Until when their holders believe in them; of those that are held."""
+        return {key: lease.deadline for key, lease in self.leases.items() if self.look(lease) is not None}
 
     def lost(self) -> list[tuple[str, str]]:
         """Whose holders know that it is."""
@@ -102,14 +101,15 @@ def scenes() -> Iterator[Callable[..., list[Scene]]]:
 
 def renewed(scenes: list[Scene]) -> None:
     """Everything that they hold is renewed, and once more: so it goes on. And nobody believes in more than a ttl."""
-    before = {scene.step: scene.renewals() for scene in scenes}
+    before = {scene.step: scene.deadlines() for scene in scenes}
     for scene in scenes:
         assert set(before[scene.step]) == set(scene.leases), scene.step
 
     def again(scene: Scene) -> bool:
         time.sleep(0.05)  # to look all the time would keep server and watchdogs busy
-        now = scene.renewals()
-        return all(now.get(key, -1) >= number + 2 or key in scene.lost() for key, number in before[scene.step].items())
+        now = scene.deadlines()
+        twice = TTL / 2  # each renewal moves it by a quarter of the ttl or more
+        return all(now.get(key, 0) >= end + twice or key in scene.lost() for key, end in before[scene.step].items())
 
     for scene in scenes:
         until(partial(again, scene), f"renewed after {scene.step} s", PATIENCE)

@@ -248,7 +248,7 @@ def test_one_dead_connection_of_the_watchdog_costs_a_moment(proxy: Proxy) -> Non
     dead = threading.Event()
 
     def renewals_die(chunk: bytes) -> Literal["pass", "drop_reply"]:
-        if protocol.RENEW.sha.encode() in chunk and not dead.is_set():
+        if protocol.RENEW_MANY.sha.encode() in chunk and not dead.is_set():
             dead.set()
             return "drop_reply"
         return "pass"

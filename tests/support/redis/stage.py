@@ -120,8 +120,8 @@ def ready(store: RedisStore) -> list[str]:
 
 
 def called(chunk: bytes) -> list[str]:
-    """The scripts that a request calls."""
-    return [name for name, sha, text in MARKS if sha in chunk or text in chunk]
+    """The scripts that a request calls. A renewal is one, whether it travels alone or with others."""
+    return [name.removesuffix("_many") for name, sha, text in MARKS if sha in chunk or text in chunk]
 
 
 class Look:

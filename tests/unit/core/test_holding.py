@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import ops
-from leasehold._core.flows import apply_replies, due_renewals
 from leasehold._core.holding import Holding, LocalGrant, deadline_after, renewal_after
 from leasehold._core.policy import BUDGET_MS, RENEWAL_MS
+from leasehold._core.renewals import apply_replies, due_renewals
 from leasehold.errors import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.support.tables import each
 from tests.unit.core.play import NAME, Latch

@@ -560,9 +560,10 @@ def test_a_slow_observer_costs_nobody_its_lease(heard: Listener) -> None:
     stage.spy.before = only(Renew, lambda op: order.append("renewal"))
     order.clear()
     with stage.engine.watchdog.transitions:
+        for lease in (lost, kept):
+            lease._held.renew_at = stage.clock.now()
+            stage.engine.watchdog.check_again(lease._held)
         lost._held._lose("evicted")
-        kept._held.renew_at = stage.clock.now()
-        stage.engine.watchdog._wake(stage.clock.now())
     until(lambda: "Lost" in order, "the loss is told")
     assert order.index("the work") < order.index("renewal") < order.index("Lost")
     assert kept.state == "held"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_leases_are_renewed_on_the_way(hold: Leasehold, leasehold_clock: Turnabl
 def test_renewals_happen_when_they_are_due(
     hold: Leasehold, leasehold_clock: TurnableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every third of the ttl, each at its own time, not all at the end."""
+    """After a third of the ttl or a little earlier, each at its own time, not all at the end."""
     lease = hold.lock("job", ttl="30s").acquire()
     start, seen = leasehold_clock.now(), []
     execute = MemoryStore.execute
@@ -120,7 +121,8 @@ def test_renewals_happen_when_they_are_due(
 
     monkeypatch.setattr(MemoryStore, "execute", spied)
     leasehold_clock.advance("35s")
-    assert lease and [round(at) for at in seen] == [10, 20, 30]
+    assert lease and len(seen) >= 3
+    assert all(7.5 <= round(later - sooner, 3) <= 10 for sooner, later in pairwise([0, *seen]))
 
 
 def test_callbacks_have_been_called(hold: Leasehold, leasehold_clock: TurnableClock) -> None:

@@ -201,12 +201,24 @@ class RedisConnection:
 
     def connect(self, give_up: float) -> RedisSocket:
         """The open socket, or a new one."""
+        return self._socket or self.use(*self.open(give_up))
+
+    def open(self, give_up: float) -> tuple[RedisSocket, bool]:
+        """A new socket that is not used yet, and whether it gets pushes. Another thread may use the connection
+        meanwhile."""
+        self._check_open()
+        with self._server.counted(self._counts) as opened:
+            found = self._server.open(self._channel, give_up, self._pushes)
+            opened(found[0])
+        return found
+
+    def use(self, socket: RedisSocket, gets_pushes: bool) -> RedisSocket:
+        """Use this socket from now on, unless there is one by now."""
         if self._socket is None:
-            self._check_open()
-            with self._server.counted(self._counts) as opened:
-                self._socket, self._gets_pushes = self._server.open(self._channel, give_up, self._pushes)
-                opened(self._socket)
-            self._check_open()  # again: another thread may have closed it meanwhile
+            self._socket, self._gets_pushes = socket, gets_pushes
+        else:
+            socket.close()
+        self._check_open()  # again: another thread may have closed it meanwhile
         return self._socket
 
     def _check_open(self) -> None:

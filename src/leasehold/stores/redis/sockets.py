@@ -94,12 +94,18 @@ class RedisSocket:
 
     def exchange_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> list[Any]:
         """Send several commands at once, and wait for all their replies."""
+        replies: list[Any] = []
+        self.exchange_into(replies, commands, give_up)
+        return replies
+
+    def exchange_into(self, replies: list[Any], commands: Sequence[tuple[Any, ...]], give_up: float) -> None:
+        """The same. Each reply is appended to an empty list as it arrives: those before an error are not lost."""
         self.busy = True
         give_up = min(give_up, time.monotonic() + self._reply_timeout)
         self._send(b"".join(map(pack, commands)), give_up)
-        replies = [self._receive(give_up) for _ in commands]
+        while len(replies) < len(commands):
+            replies.append(self._receive(give_up))
         self.busy = False
-        return replies
 
     def wait(self, seconds: float) -> None:
         """Wait for a push, at most that long."""

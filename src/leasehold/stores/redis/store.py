@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from leasehold._core.holding import Holding
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import Clock, HolderPushes
@@ -62,6 +63,11 @@ class RedisStore:
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         return self._watchdog.execute_many(ops)
+
+    def renew_many(
+        self, batches: Sequence[Sequence[Holding]], budget_ms: int
+    ) -> Sequence[Sequence[int] | LeaseholdError]:
+        return self._watchdog.renew_many(batches, budget_ms)
 
     def connection(self) -> RedisConnection:
         connection = RedisConnection(self._server, self._connections.discard)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any
 from leasehold._core.ops import Push, Renewed, Reply, StoreOp
 from leasehold.errors import LeaseholdError
@@ -23,7 +24,8 @@ Outcomes = list[Reply | LeaseholdError]
 
 
 class WatchdogConnection:
-    """Implements ``_core.ports.HolderPushes`` and ``Store.execute_many``. Several threads may use it, one at a time."""
+    """Implements ``_core.ports.HolderPushes``, ``RenewsMany`` and ``Store.execute_many``. Several threads may use it,
+    one at a time."""
 
     polled = True
 
@@ -51,14 +53,16 @@ class WatchdogConnection:
         return found
 
     def _connect(self, ready: Callable[[], None]) -> None:
+        """The lock is free while this waits for the server: a renewal that is due meanwhile connects by itself."""
         again = time.monotonic() + CONNECT_PAUSE
-        with self._lock:
-            try:
-                self._connection.connect(time.monotonic() + CONNECT_SECONDS)
-                again = 0.0
-            except LeaseholdError:  # the next renewal reports it
-                pass
-            self._connect_at = again
+        try:
+            opened = self._connection.open(time.monotonic() + CONNECT_SECONDS)
+            with self._lock:
+                self._connection.use(*opened)
+            again = 0.0
+        except LeaseholdError:  # the next renewal reports it
+            pass
+        self._connect_at = again
         ready()
 
     def read(self) -> list[Push]:
@@ -73,25 +77,30 @@ class WatchdogConnection:
     def execute_many(self, ops: Sequence[StoreOp]) -> Outcomes:
         if not ops:
             return []
-        seconds = min(op.budget_ms for op in ops) / 1000
+        return self._use(lambda give_up: self._execute_all(ops, give_up), min(op.budget_ms for op in ops), len(ops))
+
+    def renew_many(
+        self, batches: Sequence[Sequence[Holding]], budget_ms: int
+    ) -> Sequence[Sequence[int] | LeaseholdError]:
+        return self._use(lambda give_up: self._renew_many(batches, give_up), budget_ms, len(batches))
+
+    def _use(self, call: Callable[[float], list[Any]], budget_ms: int, outcomes: int) -> list[Any]:
+        """What ``call`` returns. So many errors when another thread uses the connection for as long as this may
+        take."""
+        seconds = budget_ms / 1000
         give_up = time.monotonic() + seconds
         lock = self._lock  # as above
         if not lock.acquire(timeout=seconds):
-            return [failures.unreachable(self._server.target.server, Broken(SLOW))] * len(ops)
+            return [failures.unreachable(self._server.target.server, Broken(SLOW))] * outcomes
         pushed = False
         try:
-            outcomes = self._execute(ops, give_up)
-            unclear = [at for at, outcome in enumerate(outcomes) if outcome is None]
-            if unclear:  # not renewed: each is sent alone, to learn why
-                replies = self._execute_alone([ops[at] for at in unclear], give_up)
-                for at, reply in zip(unclear, replies, strict=True):
-                    outcomes[at] = reply
+            found = call(give_up)
             pushed = self._connection.receive()
         finally:
             lock.release()
         if pushed and self._ready is not None:  # read together with a reply, so that polling the socket shows nothing
             self._ready()
-        return outcomes  # type: ignore[return-value]  # none is None any more
+        return found
 
     def close(self) -> None:
         self._ready = None
@@ -104,6 +113,20 @@ class WatchdogConnection:
         self._connection.forked()
 
     # ------------------------------------------------------------ one round
+
+    def _renew_many(self, batches: Sequence[Sequence[Holding]], give_up: float) -> list[Sequence[int] | LeaseholdError]:
+        """All batches in one write: the server works on the first while the others are on their way."""
+        replies = self._exchange([_renewals(batch) for batch in batches], give_up)
+        return [reply if isinstance(reply, LeaseholdError) else _not_renewed(reply) for reply in replies]
+
+    def _execute_all(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
+        outcomes = self._execute(ops, give_up)
+        unclear = [at for at, outcome in enumerate(outcomes) if outcome is None]
+        if unclear:  # not renewed: each is sent alone, to learn why
+            replies = self._execute_alone([ops[at] for at in unclear], give_up)
+            for at, reply in zip(unclear, replies, strict=True):
+                outcomes[at] = reply
+        return outcomes  # type: ignore[return-value]  # none is None any more
 
     def _execute(self, ops: Sequence[StoreOp], give_up: float) -> list[Reply | LeaseholdError | None]:
         """In order, and all in one write; plain renewals that follow one another in one script. None: that one was not
@@ -132,15 +155,12 @@ class WatchdogConnection:
 
     def _exchange(self, commands: list[protocol.Command], give_up: float) -> list[Any]:
         """A reply or an error of ours for each. A script that the server does not know is sent in full."""
-        try:
-            replies = self._send(commands, give_up)
-            missing = [at for at, one in enumerate(replies) if type(one) is ReplyError and _unknown_script(one)]
-            if missing:
-                again = self._send(_with_texts([commands[at] for at in missing]), give_up)
-                for at, reply in zip(missing, again, strict=True):
-                    replies[at] = reply
-        except LeaseholdError as error:
-            return [error] * len(commands)
+        replies = self._send(commands, give_up)
+        missing = [at for at, one in enumerate(replies) if type(one) is ReplyError and _unknown_script(one)]
+        if missing:
+            again = self._send(_with_texts([commands[at] for at in missing]), give_up)
+            for at, reply in zip(missing, again, strict=True):
+                replies[at] = reply
         return [self._refusal(one) if type(one) is ReplyError else one for one in replies]
 
     def _refusal(self, reply: BaseException) -> LeaseholdError:
@@ -149,14 +169,29 @@ class WatchdogConnection:
         return error
 
     def _send(self, commands: list[protocol.Command], give_up: float) -> list[Any]:
-        socket = self._connection.ready(give_up)
+        """The replies that arrived in time. For the others the error, after which the connection is not used again."""
+        replies: list[Any] = []
         try:
-            replies = socket.exchange_many(commands, give_up)
-        except Broken as error:
-            self._connection.drop()
-            raise failures.unanswered(self._server.target.server, error) from error
+            socket = self._connection.ready(give_up)
+            try:
+                socket.exchange_into(replies, commands, give_up)
+            except Broken as error:
+                self._connection.drop()
+                raise failures.unanswered(self._server.target.server, error) from error
+        except LeaseholdError as error:
+            return replies + [error] * (len(commands) - len(replies))
         socket.used = time.monotonic()
         return replies
+
+
+def _renewals(batch: Sequence[Holding]) -> protocol.Command:
+    """As Renews that are not exact and have the number 0."""
+    many: Any = [(one.name.text, one.owner, one.fence, one.ttl_ms, False, 0) for one in batch]
+    return protocol.renewals(many)
+
+
+def _not_renewed(reply: Sequence[int]) -> list[int]:
+    return [place for place, left_ms in enumerate(reply) if left_ms < 0]
 
 
 def _groups(ops: Sequence[StoreOp]) -> list[list[Any]]:
