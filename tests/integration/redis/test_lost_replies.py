@@ -47,7 +47,7 @@ from tests.support.waiting import PATIENCE, until
 pytestmark = pytest.mark.slow
 
 A, B = "host:1:a", "host:1:b"
-*_, HOLDERS, LIMIT, WATCHERS = keys("job")
+*_, MORE, HOLDERS, WATCHERS = keys("job")
 FLOOR = 2_000_000_000_000_000  # ahead of the clock, so that fences are known beforehand: floor + 1, + 2 ...
 FENCE = FLOOR + 1
 HELD: list[StoreOp] = [Claim("job", A, 5_000, floor=FLOOR)]
@@ -151,7 +151,7 @@ CASES: dict[str, tuple[list[StoreOp], StoreOp, StoreOp, Judge]] = {
         [],
         Resize("job", 3),
         Resize("job", 3),
-        lambda reply, look: reply == Resized(3) and look.client.get(LIMIT) == "3",
+        lambda reply, look: reply == Resized(3) and look.client.hget(MORE, ":limit").endswith(" 3"),
     ),
     "claims together": (
         [],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -272,19 +272,22 @@ def plain(op: ops.StoreOp) -> bool:
     return type(op) is ops.Renew and not (op.exact or op.closed_ms or op.ticket or op.shared or op.meta)
 
 
-def renewals(many: Sequence[ops.Renew]) -> Command:
-    """One command for many plain renewals of leases that are held alone. Its reply lists those that were not renewed:
-    their places, counted from 1."""
-    names = [f"lock:v1:{{{one.resource}}}:owner" for one in many]  # not cached: there may be thousands
-    values = [f"{one.fence} {one.owner} {one.ttl_ms} {one.number} " for one in many]
+def renewals(many: Iterable[tuple[str, str, int, int, int]]) -> Command:
+    """One command for many plain renewals of leases that are held alone: resource, owner, fence, ttl_ms, number of
+    each. The reply lists the places of those that were not renewed, counted from 1."""
+    names: list[Any] = []
+    values: list[Any] = []
+    for resource, owner, fence, ttl_ms, number in many:
+        names.append(f"lock:v1:{{{resource}}}:owner")  # not cached: there may be thousands
+        values.append(f"{fence} {owner} {ttl_ms} {number} ")
     return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)
 
 
-def shared_renewals(many: Sequence[ops.Renew]) -> Command:
+def shared_renewals(many: Iterable[tuple[str, str, int, int, int]]) -> Command:
     """The same for leases that others share."""
     names: list[Any] = []
     values: list[Any] = []
-    for resource, owner, fence, ttl_ms, _, number, *_ in many:
+    for resource, owner, fence, ttl_ms, number in many:
         prefix = f"lock:v1:{{{resource}}}:"
         names += [prefix + key for key in SHARED]
         values += (owner, fence, ttl_ms, number)

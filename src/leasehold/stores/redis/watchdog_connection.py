@@ -116,23 +116,36 @@ class WatchdogConnection:
 
     def _renew_many(self, batches: Sequence[Sequence[Holding]], give_up: float) -> list[Sequence[int] | LeaseholdError]:
         """All batches in one write: the server works on the first while the others are on their way."""
-        replies = self._exchange([_renewals(batch) for batch in batches], give_up)
-        return [reply if isinstance(reply, LeaseholdError) else _not_renewed(reply) for reply in replies]
+        commands = [
+            protocol.renewals([(one.name.text, one.owner, one.fence, one.ttl_ms, 0) for one in batch])
+            for batch in batches
+        ]
+        replies = self._exchange(commands, give_up)
+        return [reply if isinstance(reply, LeaseholdError) else [place - 1 for place in reply] for reply in replies]
 
     def _execute_all(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
-        outcomes = self._execute(ops, give_up)
-        unclear = [at for at, outcome in enumerate(outcomes) if outcome is None]
-        if unclear:  # not renewed: each is sent alone, to learn why
-            replies = self._execute_alone([ops[at] for at in unclear], give_up)
+        outcomes = self._execute(ops, give_up, protocol.shared_renewals)
+        for again in (protocol.renewals, None):  # not renewed: perhaps it is not shared; then each alone, to learn why
+            unclear = [at for at, outcome in enumerate(outcomes) if outcome is None]
+            if not unclear:
+                break
+            replies = self._execute([ops[at] for at in unclear], give_up, again)
             for at, reply in zip(unclear, replies, strict=True):
                 outcomes[at] = reply
         return outcomes  # type: ignore[return-value]  # none is None any more
 
-    def _execute(self, ops: Sequence[StoreOp], give_up: float) -> list[Reply | LeaseholdError | None]:
-        """In order, and all in one write; plain renewals that follow one another in one script. None: that one was not
-        renewed, and the script does not say why."""
-        groups = _groups(ops)
-        replies = self._exchange([_command(group) for group in groups], give_up)
+    def _execute(
+        self, ops: Sequence[StoreOp], give_up: float, renewals: Callable[..., protocol.Command] | None
+    ) -> list[Reply | LeaseholdError | None]:
+        """In order, and all in one write; plain renewals that follow one another in one script, if there is one. None:
+        that one was not renewed, and the script does not say why."""
+        groups = [[op] for op in ops] if renewals is None else _groups(ops)
+        commands = [
+            protocol.command(group[0]) if renewals is None or len(group) == 1
+            else renewals([(op.resource, op.owner, op.fence, op.ttl_ms, op.number) for op in group])
+            for group in groups
+        ]  # fmt: skip
+        replies = self._exchange(commands, give_up)
         outcomes: list[Reply | LeaseholdError | None] = []
         for group, reply in zip(groups, replies, strict=True):
             if isinstance(reply, LeaseholdError):
@@ -140,18 +153,11 @@ class WatchdogConnection:
             elif len(group) == 1:
                 outcomes.append(protocol.decode(reply, group[0]))
             else:
-                renewed: list[Reply | LeaseholdError | None] = [Renewed(one.ttl_ms) for one in group]
+                renewed: list[Reply | LeaseholdError | None] = [Renewed(op.ttl_ms) for op in group]
                 for place in reply:
                     renewed[place - 1] = None
                 outcomes += renewed
         return outcomes
-
-    def _execute_alone(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
-        replies = self._exchange([protocol.command(op) for op in ops], give_up)
-        return [
-            reply if isinstance(reply, LeaseholdError) else protocol.decode(reply, op)
-            for op, reply in zip(ops, replies, strict=True)
-        ]
 
     def _exchange(self, commands: list[protocol.Command], give_up: float) -> list[Any]:
         """A reply or an error of ours for each. A script that the server does not know is sent in full."""
@@ -184,16 +190,6 @@ class WatchdogConnection:
         return replies
 
 
-def _renewals(batch: Sequence[Holding]) -> protocol.Command:
-    """As Renews that are not exact and have the number 0."""
-    many: Any = [(one.name.text, one.owner, one.fence, one.ttl_ms, False, 0) for one in batch]
-    return protocol.renewals(many)
-
-
-def _not_renewed(reply: Sequence[int]) -> list[int]:
-    return [place for place, left_ms in enumerate(reply) if left_ms < 0]
-
-
 def _groups(ops: Sequence[StoreOp]) -> list[list[Any]]:
     groups: list[list[Any]] = []
     together = False
@@ -205,10 +201,6 @@ def _groups(ops: Sequence[StoreOp]) -> list[list[Any]]:
             groups.append([op])
         together = plain
     return groups
-
-
-def _command(group: list[Any]) -> protocol.Command:
-    return protocol.command(group[0]) if len(group) == 1 else protocol.renewals(group)
 
 
 def _with_texts(commands: list[protocol.Command]) -> list[protocol.Command]:
