@@ -83,7 +83,7 @@ def everything(server: RedisServer, warnings: Callable[[], int], patience: float
     store = RedisStore(address(server))
     try:
         play(store)
-        assert server.client().hlen("lock:v1:{job}:more") < 100, "nothing was swept"
+        assert server.client().hlen("lock:v1:{job}:more") < 200, "nothing was swept"
         pushes(store, patience)
         assert warnings() == 1, "nobody was warned"
     finally:
@@ -124,7 +124,7 @@ def play(store: RedisStore) -> None:
         expect(store, Group((Release(rule, A, fence), Release(rule, A, fence))), Replies)
     for forget_ms in (1, 60_000):
         time.sleep(0.002)
-        for number in range(66):
+        for number in range(130):  # however many of the first are swept on the way, the last ones reach a sweep
             store.execute(Withdraw("job", f"host:{forget_ms}:{number}", forget_ms))
 
 
