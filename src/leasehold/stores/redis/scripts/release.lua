@@ -8,7 +8,7 @@ local owner, fence, forget, again = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 -- Fast path: it was held alone. The keys are those of _state.
 local taken = forget == 0 and redis.call('GET', KEYS[1])
 local start = taken and fence .. ' ' .. owner .. ' '
-if taken and string.find(taken, start, 1, true) == 1 then
+if taken and #taken <= 16384 and string.find(taken, start, 1, true) == 1 then
     local flag = string.match(taken, '^%d+ %d+ (%d) ', #start + 1)
     if flag == '0' then -- nobody waits or watches
         redis.call('DEL', KEYS[1])
