@@ -431,9 +431,7 @@ class Holding:
             return None
         return self._renew(self._renewal_ttl_ms, renewal_budget_ms(self.ttl_ms), now)
 
-    def _renew(
-        self, ttl_ms: int, budget_ms: int, now: float, exact: bool = False, change: bool = False
-    ) -> ops.Renew:
+    def _renew(self, ttl_ms: int, budget_ms: int, now: float, exact: bool = False, change: bool = False) -> ops.Renew:
         """Renewals are numbered from the first change on. Before that all are alike, whichever arrives last: the store
         only has to set the end anew."""
         left_ms = int((self._stop_at - now) * 1000)

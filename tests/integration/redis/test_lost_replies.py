@@ -151,7 +151,7 @@ CASES: dict[str, tuple[list[StoreOp], StoreOp, StoreOp, Judge]] = {
         [],
         Resize("job", 3),
         Resize("job", 3),
-        lambda reply, look: reply == Resized(3) and look.client.hget(MORE, ":limit").endswith(" 3"),
+        lambda reply, look: reply == Resized(3) and str(look.client.hget(MORE, ":limit")).endswith(" 3"),
     ),
     "claims together": (
         [],

@@ -198,7 +198,8 @@ def test_a_foreign_thing_at_a_key(client: redis.Redis, server: RedisServer) -> N
     assert all_of(store.execute, ops.Scan("*"))[0] == {"job", "odd", "odd2"}
     with pytest.raises(StoreUnavailable, match=r"no lease at the key .*:notes"):
         store.execute(ops.Evict("job", OWNER, fence, "r1"))
-    assert client.get("lock:v1:{job}:owner").split()[1] == OWNER.encode()
+    record: Any = client.get("lock:v1:{job}:owner")
+    assert record.split()[1] == OWNER.encode()
     client.delete("lock:v1:{job}:notes")
     assert isinstance(store.execute(ops.Evict("job", OWNER, fence, "r1")), ops.Evicted)
     store.close()

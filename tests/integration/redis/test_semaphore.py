@@ -54,7 +54,8 @@ def test_a_renewal_keeps_the_limit(redis_server: RedisServer, redis_url: str) ->
             soon = client.time()[0] * 1000 + 60_000
             client.hset(key, ":limit", f"{soon} 3")
             hold._engine.watchdog._renew([permit._held for permit in permits[:count] if permit is not None])
-            until_ms, limit = client.hget(key, ":limit").split()
+            record: Any = client.hget(key, ":limit")
+            until_ms, limit = record.split()
             assert int(until_ms) > soon and limit == b"3"
 
 

@@ -107,8 +107,8 @@ def test_fences_grow_when_the_clock_went_back(own_stage: Callable[..., Stage]) -
 
 
 def test_an_expiry_behind_its_back(own_stage: Callable[..., Stage]) -> None:
-    """The server's clock runs ahead of ours: by its count the time is over. The holder, by whose clock it is not, learns
-    that its record is gone."""
+    """The server's clock runs ahead of ours: by its count the time is over. By the holder's clock it is not, and the
+    holder learns that its record is gone."""
     clock = OneClock()
     stage = own_stage(clock=clock)
     _, lease = stage.acquire(ttl=TTL)

@@ -396,7 +396,8 @@ def _whole(text: str) -> int:
 def _grant(held: Sequence[Any]) -> Grant:
     owner = _owner(held[0])
     (
-        fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, address, ticket, repeated, meta
+        fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, address, ticket, repeated,
+        meta,
     ) = map(_text, held[1:])  # fmt: skip
     return Grant(
         owner, int(fence), int(ttl_ms), int(expires_ms), rule, _slots(slots), int(since_us), meta, _field(address),
@@ -410,9 +411,8 @@ def _door(place: Sequence[Any]) -> Door:
 
 
 def _waiter(owner: str, raw: str) -> Waiter:
-    until_ms, _, beat, ttl_ms, floor, since_us, delay_ms, rule, permits, limit, address, holder_address, meta = raw.split(
-        " ", 12
-    )
+    fields = raw.split(" ", 12)
+    until_ms, _, beat, ttl_ms, floor, since_us, delay_ms, rule, permits, limit, address, holder_address, meta = fields
     beat_ms = int(until_ms) - 1 - forgotten_after_ms(int(ttl_ms))
     return Waiter(
         owner, int(ttl_ms), int(beat), beat_ms, _field(address), int(floor), rule, int(permits), int(limit),

@@ -139,12 +139,8 @@ class WatchdogConnection:
     ) -> list[Reply | LeaseholdError | None]:
         """In order, and all in one write; plain renewals that follow one another in one script, if there is one. None:
         that one was not renewed, and the script does not say why."""
-        groups = [[op] for op in ops] if renewals is None else _groups(ops)
-        commands = [
-            protocol.command(group[0]) if renewals is None or len(group) == 1
-            else renewals([(op.resource, op.owner, op.fence, op.ttl_ms, op.number) for op in group])
-            for group in groups
-        ]  # fmt: skip
+        groups: list[list[Any]] = _groups(ops) if renewals else [[op] for op in ops]
+        commands = [_command(group, renewals) for group in groups]
         replies = self._exchange(commands, give_up)
         outcomes: list[Reply | LeaseholdError | None] = []
         for group, reply in zip(groups, replies, strict=True):
@@ -201,6 +197,12 @@ def _groups(ops: Sequence[StoreOp]) -> list[list[Any]]:
             groups.append([op])
         together = plain
     return groups
+
+
+def _command(group: list[Any], renewals: Callable[..., protocol.Command] | None) -> protocol.Command:
+    if renewals is None or len(group) == 1:
+        return protocol.command(group[0])
+    return renewals([(op.resource, op.owner, op.fence, op.ttl_ms, op.number) for op in group])
 
 
 def _with_texts(commands: list[protocol.Command]) -> list[protocol.Command]:
