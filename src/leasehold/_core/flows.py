@@ -265,4 +265,4 @@ async def release(holding: Holding, now: float) -> bool:
                 fence=holding.fence,
             ) from error
         return False
-    return holding.end_release(op, answer.reply)
+    return holding.end_release(op, answer.reply, answer.at)

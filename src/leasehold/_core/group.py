@@ -222,7 +222,7 @@ async def _release(holdings: Sequence[Holding], now: float) -> tuple[list[bool],
             answer: ops.TimedReply[Any] = await ops.Group(tuple(steps.values()))
             now = answer.at
             replies = zip(steps.items(), answer.reply.replies, strict=True)
-            ours = {one: one.end_release(step, reply) for (one, step), reply in replies}
+            ours = {one: one.end_release(step, reply, now) for (one, step), reply in replies}
     except GeneratorExit:
         raise
     except BaseException as error:

@@ -25,7 +25,7 @@ from leasehold._core.policy import (
 from leasehold._core.rules import MUTEX, ONLY_SLOT, READ, WRITE
 from leasehold._core.tickets import Transfer
 from leasehold._core.types import public_owner
-from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld
+from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -612,12 +612,20 @@ class Holding:
         """Is there nothing of it in the store, or nothing that is ours to give back?"""
         return self.reason == "forked" or (self.reason in ("taken", "deleted", "evicted") and not self._tombstone)
 
-    def end_release(self, op: ops.Release, reply: ops.Released | ops.NotYours) -> bool:
+    def end_release(self, op: ops.Release, reply: ops.Released | ops.NotYours, now: float = 0.0) -> bool:
         """True when it was ours until now. "Not yours" means that it was lost while the work believed in it; unless a
-        second release of ours, such as that of close(), overtook the first, and the store has forgotten the lease."""
+        second release of ours, such as that of close(), overtook the first, and the store has forgotten the lease.
+        OutcomeUnknown when a repeated release found nothing after the deadline."""
         with self.lock:
             if self.phase != RELEASING:
                 return False
+            if isinstance(reply, ops.Released) and not reply.found and now >= self.deadline:
+                raise OutcomeUnknown(
+                    f"the release of {self.name.kind} was not confirmed while the lease lasted: it was released, or it "
+                    "has expired",
+                    resource=self.name.text,
+                    fence=self.fence,
+                )
             overtaken = not op.again and self._releases > 1
             if isinstance(reply, ops.NotYours) and not (overtaken and reply.reason in ("deleted", "taken")):
                 self._lose(reply.reason if reply.reason in LOSSES else "taken")

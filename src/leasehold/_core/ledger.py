@@ -198,7 +198,7 @@ def release(turn: Turn, op: ops.Release) -> ops.Released | ops.NotYours:
     if op.forget_ms and turn.grant_of(op.owner) is None:
         turn.leave(op.owner)
         turn.add_tombstone(op.owner, op.fence, outcome, op.forget_ms)
-    return ops.Released() if ours else ops.NotYours(outcome)
+    return ops.Released(grant is not None or known is not None) if ours else ops.NotYours(outcome)
 
 
 def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:

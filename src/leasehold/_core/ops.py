@@ -89,7 +89,9 @@ class Renewed(NamedTuple):
 
 
 class Released(NamedTuple):
-    pass
+    """``found`` is False when there was nothing to release and the op says that an earlier release may have arrived."""
+
+    found: bool = True
 
 
 class NotYours(NamedTuple):

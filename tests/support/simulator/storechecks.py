@@ -27,7 +27,7 @@ class StoreChecks(SeatChecks):
     grants: int = 0
     endings: dict[tuple[str, int], str] = field(default_factory=dict)  # how a grant ended in the store
     ghosts: set[str] = field(default_factory=set)  # who was granted again, behind its own back
-    _owners: set[str] = field(default_factory=set)  # who was ever granted
+    _owners: dict[str, int] = field(default_factory=dict)  # who was ever granted, and its last fence
     _fence: dict[str, int] = field(default_factory=dict)  # resource -> the highest ever granted
     _moved_ms: dict[str, int] = field(default_factory=dict)  # resource -> when there was more room, or less, doors too
 
@@ -76,11 +76,12 @@ class StoreChecks(SeatChecks):
         last = self._fence.get(resource, 0)
         self.require(fence > last, "I2 a fence did not grow:", owner, fence, "after", last)
         self._fence[resource] = fence
-        if owner in self._owners:  # documented: a duplicated claim may make a ghost that nobody uses
-            allowed = self.wiped_once or self.world.plan.weather.duplicated > 0
+        if owner in self._owners:  # documented: its first grant has expired unseen; or nobody uses this one
+            over = self.endings.get((owner, self._owners[owner])) == "expired"
+            allowed = over or self.wiped_once or self.world.plan.weather.duplicated > 0
             self.require(allowed, "I2 an owner was granted twice:", owner)
             self.ghosts.add(owner)
-        self._owners.add(owner)
+        self._owners[owner] = fence
 
     def _went_on(self, op: ops.ResourceOp, now: Instant, grant: Grant, after: State) -> None:
         """I7, I8, I10: a grant ends by its time or by its own owner, only extend shortens it, and nothing of it changes

@@ -459,7 +459,7 @@ def _refused(reply: Any, op: Any) -> ops.Rejected:
     return ops.Rejected(f"the fence floor {op.floor} is negative, near 2**53 or more than ten years ahead of the clock")
 
 
-RELEASED = ops.Released()
+RELEASED, NOT_FOUND = ops.Released(), ops.Released(found=False)
 
 DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     _granted,
@@ -467,7 +467,7 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     _busy,
     lambda reply, op: ops.NoClaim(_text(reply[1])),
     lambda reply, op: ops.Renewed(reply[1]),
-    lambda reply, op: RELEASED,
+    lambda reply, op: RELEASED if reply[1] else NOT_FOUND,
     lambda reply, op: ops.NotYours(_text(reply[1])),
     lambda reply, op: ops.Withdrawn(_text(reply[1])),
     _view,

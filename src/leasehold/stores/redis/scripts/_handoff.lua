@@ -6,7 +6,7 @@
         local usual = not (kept[1] or kept[2] or kept[3])
         if usual and not first then
             call('DEL', KEYS[1])
-            return {6}
+            return {6, 1}
         end
         local until_ms, ttl, floor, rule, address, holder_address, meta
         if usual and kept[4] and #kept[4] <= 16384 and #first <= 16384 then -- one that has not beaten yet, without a delay
@@ -32,7 +32,7 @@
                         string.format('%.0f', math.ceil(minted / 1000) + 86399999 - ms))
                     call('SET', KEYS[1], written .. ' ' .. first .. ' ' .. ttl .. ' 0 1 ' .. holder_address .. ' ' .. rule .. ' '
                         .. since .. ' ' .. meta, 'PX', ttl - 1)
-                    return {6}
+                    return {6, 1}
                 end
             end
         end

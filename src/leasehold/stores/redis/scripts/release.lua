@@ -1,7 +1,7 @@
 -- release: end a grant. forget_ms: leave a tombstone; again: an earlier release of this grant got no reply.
 --
 --   ARGV   owner fence forget_ms again(1|0)
---   reply  {RELEASED}  {NOT_YOURS reason}
+--   reply  {RELEASED found(1|0)}  {NOT_YOURS reason}; found 0: there was nothing, and an earlier release may have arrived
 
 local owner, fence, forget, again = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
@@ -12,7 +12,7 @@ if taken and #taken <= 16384 and string.find(taken, start, 1, true) == 1 then
     local flag = string.match(taken, '^%d+ %d+ (%d) ', #start + 1)
     if flag == '0' then -- nobody waits or watches
         redis.call('DEL', KEYS[1])
-        return {6} -- RELEASED
+        return {6, 1} -- RELEASED
     end
 -- include _handoff
 elseif taken and string.sub(taken, 1, 1) == ':' and redis.call('EXISTS', KEYS[3], KEYS[6]) == 0 then
@@ -32,7 +32,7 @@ elseif taken and string.sub(taken, 1, 1) == ':' and redis.call('EXISTS', KEYS[3]
             end
             redis.call('SET', KEYS[1], head .. rest .. bits, 'PX', string.format('%.0f', math.max(latest - 1 - ms, 1)))
         end
-        return {6}
+        return {6, 1}
     end
 end
 
@@ -48,6 +48,7 @@ return turn(function()
         close(grant, tonumber(grant.closed))
     end
     local known = tombstone(owner)
+    local found = ours or known
     if known then
         ours = ours or known.outcome == 'released'
     else
@@ -58,5 +59,5 @@ return turn(function()
         freed = leave(owner) or freed
         bury(owner, fence, outcome, ms + forget)
     end
-    return ours and {RELEASED} or {NOT_YOURS, outcome}
+    return ours and {RELEASED, found and 1 or 0} or {NOT_YOURS, outcome}
 end)
