@@ -24,8 +24,8 @@ from leasehold._core.policy import RENEWAL_MS
 from leasehold._core.ports import Store
 from leasehold._runtime.background import NOW, BackgroundOp, BackgroundOps, OnReply
 from leasehold._runtime.held_lease import HeldLease
-from leasehold._runtime.renewal_round import FEW, RenewalRound
-from leasehold._runtime.schedule import Schedule, early
+from leasehold._runtime.renewal_round import RenewalRound
+from leasehold._runtime.schedule import FEW, Schedule, early
 from leasehold._runtime.wakeups import DroppedLeases
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
@@ -221,8 +221,9 @@ class Watchdog:
         """The lock is free again after each few of them: a thread may wait to give one back."""
         left = set(checked)
         for ttl_ms, leases in renewed.items():
+            together = set(leases)
             with self.transitions:
-                left -= self._schedule.move_together(set(leases), ttl_ms, leases[0].renew_at)
+                left -= self._schedule.move_together(together, ttl_ms, leases[0].renew_at)
         several = list(left)
         for start in range(0, len(several), FEW):
             with self.transitions:

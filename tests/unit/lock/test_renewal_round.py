@@ -10,7 +10,8 @@ import leasehold
 from leasehold import OutcomeUnknown
 from leasehold._core.holding import Holding
 from leasehold._core.ops import Release, Renew, Renewed, Reply, StoreOp
-from leasehold._runtime.renewal_round import FEW, LEAST_MS, MANY
+from leasehold._runtime.renewal_round import LEAST_MS, MANY
+from leasehold._runtime.schedule import FEW
 from leasehold.errors import LeaseholdError
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import Spy, StillClock
