@@ -288,7 +288,7 @@ class Watchdog:
     def _others(self, due: list[HeldLease]) -> list[HeldLease]:
         """The leases that may need this thread while it waits for the renewals of these."""
         near = self._until(self._clock.now() + 2 * RENEWAL_MS / 1000)
-        return list(set(near).difference(due)) if len(near) > len(due) else []
+        return list(set(near).difference(due))
 
     def _report_renewed(self, renewals: RenewalRound) -> None:
         """A lease that was given back meanwhile is not reported any more (trap 43)."""
