@@ -107,21 +107,19 @@ class Schedule:
             first = min(first, moment)
         return first
 
-    def move_together(self, leases: Set[HeldLease], ttl_ms: int, at: float) -> Bucket:
+    def move_together(self, leases: Set[HeldLease], ttl_ms: int, at: float, now: float) -> Bucket | None:
         """Move the largest bucket that holds nothing but these leases, which have this ttl and are to be checked at one
-        time: with thousands of leases that is far cheaper than to move each. Returns what was moved."""
+        time: with thousands of leases that is far cheaper than to move each. Returns it; the others stay."""
         moment, target = self._file(ttl_ms, at)
         whole = [before for before, bucket in self._files.items() if bucket is not target and bucket <= leases]
         largest = max(whole, key=lambda before: len(self._files[before]), default=NEVER)
         if largest == NEVER or len(target) > FEW:
-            return set()
+            return None
         bucket = self._files[largest]
-        moved = set(bucket)
-        for held in list(target):
-            _refile(held, bucket)
         self._files[moment], self._files[largest] = bucket, target
         self._last = NO_FILE
-        return moved
+        self.move(list(target), now)
+        return bucket
 
     def _shortly(self, held: HeldLease, at: float, now: float) -> float:
         """A loss is declared when it happens. A renewal, such as the next try of one that failed, is brought forward

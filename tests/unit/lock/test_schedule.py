@@ -132,9 +132,9 @@ def test_buckets_move_together_and_leave_others_behind(count: int, shared: int, 
     for lease in renewed:
         lease.at = 1_020.0
     now = 1_010.5
-    moved = filed.move_together(set(renewed), 30_000, 1_020.0)  # type: ignore[arg-type]
+    moved: Any = filed.move_together(set(renewed), 30_000, 1_020.0, now)  # type: ignore[arg-type]
     assert shared or moved
-    rest: Any = {*renewed, other} - moved
+    rest: Any = [lease for lease in (*renewed, other) if lease.bucket is not moved]
     filed.move(rest, now)
     found: list[Any] = filed.leases()
     assert sorted(map(id, found)) == sorted(map(id, [*renewed, *[other] * shared, far, there]))
