@@ -48,7 +48,7 @@ def drawn() -> float:
 
 
 def _refile(held: HeldLease, bucket: Bucket) -> None:
-    """First into the new one: an interrupt loses no lease."""
+    """First into the new one: an interrupt loses no lease. It may leave it in both; see ``tidy``."""
     before = held.bucket
     bucket.add(held)
     held.bucket = bucket
@@ -129,9 +129,7 @@ class Schedule:
     def _file(self, ttl_ms: int, at: float) -> tuple[float, Bucket]:
         if at == NEVER:
             return NEVER, self._files.setdefault(NEVER, set())
-        step = math.ldexp(
-            0.5, math.frexp(ttl_ms / 1000 / STEPS)[1]
-        )  # a power of two: long steps end where short ones do
+        step = math.ldexp(0.5, math.frexp(ttl_ms / 1000 / STEPS)[1])  # a power of two: steps of all ttls end together
         forward = self._forward * step
         moment = (at - forward - self._shift) // step * step + self._shift
         bucket = self._files.setdefault(moment, set())
@@ -157,6 +155,12 @@ class Schedule:
                 break
             found += self._files[one]
         return found
+
+    def tidy(self, now: float) -> None:
+        """All that was due has been checked. What an interrupt left behind in a bucket is thrown away."""
+        for moment, bucket in self._files.items():
+            if moment <= now and bucket:
+                bucket.difference_update([held for held in bucket if held.bucket is not bucket])
 
     def leases(self) -> list[HeldLease]:
         return list(set().union(*self._files.values()))

@@ -229,6 +229,8 @@ class Watchdog:
         for start in range(0, len(checked), FEW):
             with self.transitions:
                 self._schedule.move(checked[start : start + FEW], now)
+        with self.transitions:
+            self._schedule.tidy(now)
 
     def report_loss(self, held: HeldLease) -> None:
         """Notify listeners and observers of its loss, once (trap 1)."""

@@ -12,6 +12,8 @@ from leasehold._core.holding import NEVER
 from leasehold._core.policy import retry_renewal_after
 from leasehold._runtime import schedule
 from leasehold._runtime.schedule import STEPS, Schedule, early
+from leasehold.stores.memory import MemoryStore
+from tests.support.lock import StillClock
 from tests.support.tables import each
 
 
@@ -145,6 +147,28 @@ def test_buckets_move_together_and_leave_others_behind(count: int, shared: int, 
     assert due == [other] * shared and far not in soon
     filed.remove(renewed[0])  # type: ignore[arg-type]
     assert len(filed.until(1_020.0)) == count + shared
+
+
+@each("ended", [True, False])
+def test_an_interrupted_move_keeps_the_lease_and_no_thread_awake(ended: bool) -> None:
+    """Ctrl-C in the middle of a move leaves the lease under two moments. When the wrong one comes, it is dropped there;
+    else the watchdog would find it due for ever."""
+    clock = StillClock()
+    with leasehold.connect(MemoryStore(clock)) as hold:
+        lease = hold.lock("job", ttl=30).acquire()
+        assert lease is not None
+        watchdog = hold._engine.watchdog
+        wrong: set[Any] = {lease._held}
+        watchdog._schedule._files[clock.now() + 1] = wrong
+        if ended:
+            lease.release()
+        clock.advance(1)
+        watchdog.round()
+        assert not wrong and watchdog.next_at() > clock.now()
+        assert watchdog.leases() == ([] if ended else [lease._held])
+        clock.advance(10)
+        watchdog.round()
+        assert lease.state == ("released" if ended else "held")
 
 
 def test_a_lease_that_is_given_back_leaves_no_trace() -> None:
