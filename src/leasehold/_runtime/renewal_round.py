@@ -27,6 +27,7 @@ from leasehold._core.renewals import (
     plain,
 )
 from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.schedule import FEW
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
 
     from leasehold._core.ports import RenewsMany, Store
 
-# The leases of one request, which also change together under the lock. Redis runs one script at a time, and takes about
-# 2 µs for a lease: nobody waits for more than half a millisecond, and what a request costs besides is shared by so many
-# that more would save nothing.
-FEW = 250
 MANY = 8 * FEW  # leases that are sent before their replies are read: each such part has a budget of its own
 LEAST_MS = 20  # the shortest budget: less would not reach any server
 

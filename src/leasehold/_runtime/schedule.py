@@ -7,7 +7,8 @@ and those that are due together are renewed together.
 
 Many processes that start at the same time, or that find a store again at the same time, must not renew in step: each
 coordinator has a grid of its own, shifted at random, and each round of renewals brings the next one forward by a part
-of a step that is drawn anew. So no lease is ever checked later than it asks for, and none earlier than by two steps.
+of a step that is drawn anew. So is the next try of a renewal that failed. No lease is ever checked later than it asks
+for, and none earlier than by two steps.
 
 Every method but ``remove`` is called under the watchdog's lock.
 """
@@ -28,6 +29,10 @@ Bucket: TypeAlias = "set[HeldLease]"
 
 STEPS = 24  # at least, in a ttl: two of them are what a renewal may come early, see ``early``
 LONGEST_STEP = 4096.0  # seconds: longer than a step of the longest ttl
+# The leases that change together under the lock, and those that one request renews. Redis runs one script at a time,
+# and takes about 2 µs for a lease: nobody waits for more than half a millisecond, and what a request costs besides is
+# shared by so many that more would save nothing.
+FEW = 250
 NO_FILE: tuple[int, float, float, float, Bucket] = (0, 0.0, 0.0, NEVER, set())
 
 
@@ -43,7 +48,7 @@ def drawn() -> float:
 
 
 def _refile(held: HeldLease, bucket: Bucket) -> None:
-    """First into the new one: an interrupt loses no lease."""
+    """First into the new one: an interrupt loses no lease. It may leave it in both; see ``tidy``."""
     before = held.bucket
     bucket.add(held)
     held.bucket = bucket
@@ -94,35 +99,37 @@ class Schedule:
             ttl_ms, low, high, moment, bucket = self._last
             if not low <= at < high or held.ttl_ms != ttl_ms:
                 moment, bucket = self._file(held.ttl_ms, at)
-            if moment <= now:  # less than two steps are left: now it counts exactly
-                moment, bucket = at, self._files.setdefault(at, set())
+            if moment <= now:  # less than two steps are left
+                moment = self._shortly(held, at, now)
+                bucket = self._files.setdefault(moment, set())
             if bucket is not before:
                 _refile(held, bucket)
             first = min(first, moment)
         return first
 
-    def move_together(self, leases: Set[HeldLease], ttl_ms: int, at: float) -> Bucket:
-        """Move the buckets that hold nothing but these leases, which have this ttl and are to be checked at one time:
-        with thousands of leases that is far cheaper than to move each. Returns where they are now; others stay."""
+    def move_together(self, leases: Set[HeldLease], ttl_ms: int, at: float, now: float) -> Bucket | None:
+        """Move the largest bucket that holds nothing but these leases, which have this ttl and are to be checked at one
+        time: with thousands of leases that is far cheaper than to move each. Returns it; the others stay."""
         moment, target = self._file(ttl_ms, at)
-        for before, bucket in list(self._files.items()):
-            if bucket is target or not bucket or not bucket <= leases:
-                continue
-            if target:
-                for held in list(bucket):
-                    _refile(held, target)
-            else:
-                self._files[moment], self._files[before] = bucket, target
-                self._last = NO_FILE
-                target = bucket
-        return target
+        whole = [before for before, bucket in self._files.items() if bucket is not target and bucket <= leases]
+        largest = max(whole, key=lambda before: len(self._files[before]), default=NEVER)
+        if largest == NEVER or len(target) > FEW:
+            return None
+        bucket = self._files[largest]
+        self._files[moment], self._files[largest] = bucket, target
+        self._last = NO_FILE
+        self.move(list(target), now)
+        return bucket
+
+    def _shortly(self, held: HeldLease, at: float, now: float) -> float:
+        """A loss is declared when it happens. A renewal, such as the next try of one that failed, is brought forward
+        by up to half of the pause."""
+        return at if at <= now or at >= held.stop_at() else at - self._forward * (at - now) / 2
 
     def _file(self, ttl_ms: int, at: float) -> tuple[float, Bucket]:
         if at == NEVER:
             return NEVER, self._files.setdefault(NEVER, set())
-        step = math.ldexp(
-            0.5, math.frexp(ttl_ms / 1000 / STEPS)[1]
-        )  # a power of two: long steps end where short ones do
+        step = math.ldexp(0.5, math.frexp(ttl_ms / 1000 / STEPS)[1])  # a power of two: steps of all ttls end together
         forward = self._forward * step
         moment = (at - forward - self._shift) // step * step + self._shift
         bucket = self._files.setdefault(moment, set())
@@ -148,6 +155,12 @@ class Schedule:
                 break
             found += self._files[one]
         return found
+
+    def tidy(self, now: float) -> None:
+        """All that was due has been checked. What an interrupt left behind in a bucket is thrown away."""
+        for moment, bucket in self._files.items():
+            if moment <= now and bucket:
+                bucket.difference_update([held for held in bucket if held.bucket is not bucket])
 
     def leases(self) -> list[HeldLease]:
         return list(set().union(*self._files.values()))

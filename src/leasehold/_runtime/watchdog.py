@@ -15,17 +15,16 @@ goes through a SimpleQueue and a wakeup, and its locks can be entered again by t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from leasehold._core.holding import ALIVE, LOST, NEVER, UNSURE
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Defer, Released
-from leasehold._core.policy import RENEWAL_MS
 from leasehold._core.ports import Store
 from leasehold._runtime.background import NOW, BackgroundOp, BackgroundOps, OnReply
 from leasehold._runtime.held_lease import HeldLease
-from leasehold._runtime.renewal_round import FEW, RenewalRound
-from leasehold._runtime.schedule import Schedule, early
+from leasehold._runtime.renewal_round import RenewalRound
+from leasehold._runtime.schedule import FEW, Schedule, early
 from leasehold._runtime.wakeups import DroppedLeases
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
@@ -39,7 +38,7 @@ SHORTEST_TRY, LONGEST_TRY = 0.02, 0.5  # seconds for one try of the deferred ops
 LONGEST_NAP = 3600.0
 CHECK_EXPIRING = 0.1  # seconds between checks whether a thread or task that dropped its lease has ended
 AFTER_ERROR = 0.1  # seconds: an error in each round must not fill the log and the processor
-NEAR = 4 * LONGEST_TRY  # seconds: a lease that must stop later does not shorten such a try
+NEAR = 4 * LONGEST_TRY  # seconds: a lease that must stop later shortens no try, and no renewal of others
 
 
 class Watchdog:
@@ -191,10 +190,10 @@ class Watchdog:
         self._check_dropped()
         self._read_pushes()
         now = self._clock.now()
-        due, over = [], []
+        due, over, others = [], [], []
         checked = self._until(now)
         if checked:  # and what may be renewed already: leases that fall due one after the other travel together
-            checked = self._until(now + early(max([held.ttl_ms for held in checked])))
+            checked = self._until(now + max(early(max([held.ttl_ms for held in checked])), NEAR))
         ttl_ms, soon = 0, now
         for held in checked:
             if held.ttl_ms != ttl_ms:  # most have the same
@@ -206,7 +205,9 @@ class Watchdog:
                     over.append(held)
             elif held.renew_at <= soon and (held.usable() or self._still_wanted(held)):
                 due.append(held)
-        self._file_again(checked, self._renew(due))
+            else:
+                others.append(held)
+        self._file_again(checked, self._renew(due, others))
         for held in over:  # observers after the renewals: a slow one must not cost others their leases
             self._report_loss_to_observers(held)
         if self._background_ops:
@@ -219,14 +220,17 @@ class Watchdog:
 
     def _file_again(self, checked: list[HeldLease], renewed: dict[int, list[HeldLease]]) -> None:
         """The lock is free again after each few of them: a thread may wait to give one back."""
-        left = set(checked)
+        now = self._clock.now()
         for ttl_ms, leases in renewed.items():
+            together = set(leases)
             with self.transitions:
-                left -= self._schedule.move_together(set(leases), ttl_ms, leases[0].renew_at)
-        several = list(left)
-        for start in range(0, len(several), FEW):
+                bucket = self._schedule.move_together(together, ttl_ms, leases[0].renew_at, now)
+            checked = [held for held in checked if held.bucket is not bucket]
+        for start in range(0, len(checked), FEW):
             with self.transitions:
-                self._schedule.move(several[start : start + FEW], self._clock.now())
+                self._schedule.move(checked[start : start + FEW], now)
+        with self.transitions:
+            self._schedule.tidy(now)
 
     def report_loss(self, held: HeldLease) -> None:
         """Notify listeners and observers of its loss, once (trap 1)."""
@@ -261,14 +265,15 @@ class Watchdog:
 
     # ------------------------------------------------------------ renewing
 
-    def _renew(self, due: list[HeldLease]) -> dict[int, list[HeldLease]]:
-        """Renew what is due. Returns what only has to be filed again, by its ttl."""
+    def _renew(self, due: list[HeldLease], others: Sequence[HeldLease] = ()) -> dict[int, list[HeldLease]]:
+        """Renew what is due; ``others`` are leases that may need this thread meanwhile. Returns what only has to be
+        filed again, by its ttl."""
         if not due:
             return {}
         self._draw()
         observed = self._observers.active()
         renewals = RenewalRound(self._store, self.transitions, observed)
-        renewals.renew(due, self._others(due))
+        renewals.renew(due, others)
         over = [held for held in due if held.phase == LOST and held.notify_loss()]  # the work first, then observers
         for held, error in renewals.failed:
             if held.phase in (UNSURE, LOST):
@@ -283,11 +288,6 @@ class Watchdog:
     def _draw(self) -> None:
         with self.transitions:
             self._schedule.draw()
-
-    def _others(self, due: list[HeldLease]) -> list[HeldLease]:
-        """The leases that may need this thread while it waits for the renewals of these."""
-        near = self._until(self._clock.now() + 2 * RENEWAL_MS / 1000)
-        return list(set(near).difference(due)) if len(near) > len(due) else []
 
     def _report_renewed(self, renewals: RenewalRound) -> None:
         """A lease that was given back meanwhile is not reported any more (trap 43)."""

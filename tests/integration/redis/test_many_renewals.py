@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import leasehold
-from leasehold._runtime.renewal_round import FEW
+from leasehold._runtime.schedule import FEW
 from leasehold.stores.redis import protocol
 from tests.support.servers.proxy import Proxy, Verdict
 from tests.support.servers.redis import RedisServer

@@ -9,8 +9,11 @@ import pytest
 
 import leasehold
 from leasehold._core.holding import NEVER
+from leasehold._core.policy import retry_renewal_after
 from leasehold._runtime import schedule
 from leasehold._runtime.schedule import STEPS, Schedule, early
+from leasehold.stores.memory import MemoryStore
+from tests.support.lock import StillClock
 from tests.support.tables import each
 
 
@@ -20,12 +23,17 @@ class FakeLease:
     def __init__(self, ttl_ms: int, at: float) -> None:
         self.ttl_ms = ttl_ms
         self.at = at
+        self.stop = at + ttl_ms / 1000
         self.phase = "held"
         self.bucket: set[Any] = set()
 
     def check_at(self) -> float:
         """When it must be checked."""
         return self.at
+
+    def stop_at(self) -> float:
+        """When it is lost."""
+        return self.stop
 
 
 @pytest.fixture(params=range(3))
@@ -79,23 +87,25 @@ def test_a_fleet_does_not_renew_in_step(draws: random.Random) -> None:
             one.draw()
 
 
-def test_the_retries_of_a_fleet_spread_as_well(draws: random.Random) -> None:
-    """All fail at the same moment, and try again within the second: not at the same moment."""
-    fleet = [Schedule() for _ in range(100)]
+@each("ttl_ms", [1_000, 12_000, 30_000, 3_600_000])
+def test_the_retries_of_a_fleet_spread_as_well(ttl_ms: int, draws: random.Random) -> None:
+    """All fail at the same moment, and try again after the same pause: some after half of it, none later."""
+    pause = retry_renewal_after(ttl_ms / 1000)
     moments = []
-    for one in fleet:
-        lease = FakeLease(12_000, 1_000.0)
+    for one in [Schedule() for _ in range(100)]:
+        lease = FakeLease(ttl_ms, 1_000.0)
         file(one, lease)
-        lease.at = 1_000.0 + 1.0  # ``retry_renewal_after``
+        lease.at = 1_000.0 + pause
         moments.append(one.move([lease], 1_000.0))  # type: ignore[list-item]
-    assert all(1_000.0 < moment <= 1_001.0 for moment in moments)
-    assert len(set(moments)) > 60
+    assert all(1_000.0 < moment <= 1_000.0 + pause for moment in moments)
+    assert len(set(moments)) > 90 and max(moments) - min(moments) > pause / 4
 
 
-def test_a_lease_whose_step_has_begun_is_filed_exactly(draws: random.Random) -> None:
-    """So that its loss is declared when it happens, and not at the next step."""
+def test_the_time_to_stop_is_filed_exactly(draws: random.Random) -> None:
+    """A loss is declared when it happens, not at the next step, and the watchdog does not wake again and again."""
     filed = Schedule()
     lease = FakeLease(30_000, 1_000.0)
+    lease.stop = 1_000.0
     (moment,) = file(filed, lease)
     assert filed.move([lease], moment) == 1_000.0  # type: ignore[list-item]
     assert filed.next_at() == 1_000.0 and filed.until(999.9) == [] and len(filed.until(1_000.0)) == 1
@@ -114,28 +124,51 @@ def test_what_has_ended_or_was_removed_is_not_filed_again(draws: random.Random) 
     assert filed.leases() == [] and filed.next_at() == NEVER
 
 
-@each("count", [1, 3, 10])
-def test_buckets_move_together_and_leave_others_behind(count: int, draws: random.Random) -> None:
+@each("count, shared", [(1, 0), (1, 1), (3, 0), (3, 1), (10, 1)])
+def test_buckets_move_together_and_leave_others_behind(count: int, shared: int, draws: random.Random) -> None:
     """Only what holds nothing but the renewed ones is moved as it is; nothing is lost, and nothing is filed twice."""
     filed = Schedule()
     renewed = [FakeLease(30_000, 1_000.0 + number) for number in range(count)]
-    other, far = FakeLease(30_000, 1_000.0), FakeLease(600_000, 5_000.0)
-    file(filed, *renewed, other, far)
+    other, far, there = FakeLease(30_000, 1_000.0), FakeLease(600_000, 5_000.0), FakeLease(30_000, 1_020.0)
+    file(filed, *renewed, *[other] * shared, far, there)
     for lease in renewed:
         lease.at = 1_020.0
     now = 1_010.5
-    moved = filed.move_together(set(renewed), 30_000, 1_020.0)  # type: ignore[arg-type]
-    rest: Any = {*renewed, other} - moved
+    moved: Any = filed.move_together(set(renewed), 30_000, 1_020.0, now)  # type: ignore[arg-type]
+    assert shared or moved
+    rest: Any = [lease for lease in (*renewed, other) if lease.bucket is not moved]
     filed.move(rest, now)
     found: list[Any] = filed.leases()
-    assert sorted(map(id, found)) == sorted(map(id, [*renewed, other, far]))
+    assert sorted(map(id, found)) == sorted(map(id, [*renewed, *[other] * shared, far, there]))
     assert all(lease in lease.bucket for lease in found)
-    assert {id(lease.bucket) for lease in renewed} == {id(renewed[0].bucket)}
+    assert {id(lease.bucket) for lease in (*renewed, there)} == {id(there.bucket)}
     due: list[Any] = filed.until(now)
     soon: list[Any] = filed.until(1_020.0)
-    assert due == [other] and far not in soon
+    assert due == [other] * shared and far not in soon
     filed.remove(renewed[0])  # type: ignore[arg-type]
-    assert len(filed.until(1_020.0)) == count
+    assert len(filed.until(1_020.0)) == count + shared
+
+
+@each("ended", [True, False])
+def test_an_interrupted_move_keeps_the_lease_and_no_thread_awake(ended: bool) -> None:
+    """Ctrl-C in the middle of a move leaves the lease under two moments. When the wrong one comes, it is dropped there;
+    else the watchdog would find it due for ever."""
+    clock = StillClock()
+    with leasehold.connect(MemoryStore(clock)) as hold:
+        lease = hold.lock("job", ttl=30).acquire()
+        assert lease is not None
+        watchdog = hold._engine.watchdog
+        wrong: set[Any] = {lease._held}
+        watchdog._schedule._files[clock.now() + 1] = wrong
+        if ended:
+            lease.release()
+        clock.advance(1)
+        watchdog.round()
+        assert not wrong and watchdog.next_at() > clock.now()
+        assert watchdog.leases() == ([] if ended else [lease._held])
+        clock.advance(10)
+        watchdog.round()
+        assert lease.state == ("released" if ended else "held")
 
 
 def test_a_lease_that_is_given_back_leaves_no_trace() -> None:
