@@ -208,6 +208,11 @@ def check_resource(resource: object) -> str:
     """The text form of a resource, like ``lease.resource``: ``namespace/kind:id:id``."""
     if not isinstance(resource, str):
         raise InvalidRequest(f"resource must be text such as 'report-export:42', not {type(resource).__name__}")
+    return _plain_resource(resource)
+
+
+@lru_cache(maxsize=256)  # a holder presents its fence many times
+def _plain_resource(resource: str) -> str:
     size = len(utf8(resource, "resource"))
     if not 0 < size <= MAX_NAME_BYTES or "\0" in resource:
         raise InvalidRequest(f"resource must have 1 to {MAX_NAME_BYTES} bytes and no NUL")

@@ -62,7 +62,7 @@ class FenceGuard(BaseGuard):
     >>> conn.close()
     """
 
-    __slots__ = ("_trusted", "dialect", "table")
+    __slots__ = ("_options", "_trusted", "dialect", "table")
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class FenceGuard(BaseGuard):
         super().__init__(downstream=downstream, observers=observers)
         self.table = names.plain_table(table)
         self.dialect = None if dialect is None else names.dialect(dialect)
+        self._options = RunOptions(self.dialect)
         self._trusted: set[tuple[str, str]] = set()
 
     @overload
@@ -145,7 +146,7 @@ class FenceGuard(BaseGuard):
         StoreUnavailable means that the database refused, such as a missing table. Nothing was accepted in either."""
         attempt = self.present(lease_or_fence, resource, owner, shared)
         work = partial(decision.check, attempt, self.table)
-        return run(tx, work, self._translation(lease_or_fence, attempt, self.table), RunOptions(self.dialect))
+        return run(tx, work, self._translation(lease_or_fence, attempt, self.table), self._options)
 
     @overload
     def update(
@@ -211,7 +212,7 @@ class FenceGuard(BaseGuard):
         )  # fmt: skip
         names.require_columns(table, [*change.key, *change.values, fence_column, owner_column])
         work = partial(decision.update, change, self._trusted)
-        return run(tx, work, self._translation(lease, attempt, named), RunOptions(self.dialect))
+        return run(tx, work, self._translation(lease, attempt, named), self._options)
 
     def within(self, begin: Begin) -> TransactionGuard:
         """A guard that checks in a transaction of its own: ``guard.within(engine.begin)``. For an entrance such as
@@ -270,4 +271,4 @@ class TransactionGuard:
         attempt = guard.present(lease_or_fence, resource, owner, shared)
         work = partial(decision.check, attempt, guard.table)
         translate = guard._translation(lease_or_fence, attempt, guard.table)
-        return run_within(self._begin, work, translate, RunOptions(guard.dialect), MESSAGES)
+        return run_within(self._begin, work, translate, guard._options, MESSAGES)
