@@ -85,7 +85,8 @@ def presented(
         )
     if owner is not None:
         raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
-    _check_mode(lease_or_fence, shared)
+    if (getattr(lease_or_fence, "shared", False) is True) is not shared:
+        raise _wrong_mode(lease_or_fence, shared)
     name = _name(lease_or_fence, resource)  # first: if it raises, no guard has seen the lease
     return _checked(_fence(lease_or_fence), name, lease_or_fence.owner, shared)
 
@@ -102,19 +103,17 @@ def _hint(given: object) -> str:
     return ": pass what its acquire() or `with` gave" if hasattr(given, "try_acquire") else ""
 
 
-def _check_mode(lease: Fenced, shared: bool) -> None:
+def _wrong_mode(lease: Fenced, shared: bool) -> InvalidRequest:
     """A reader must not write, and a writer presents its fence before its first read (trap 46)."""
-    reads = getattr(lease, "shared", False) is True
-    if reads and not shared:
-        raise InvalidRequest(
-            f"the lease on {label(lease.resource)} is shared: it may read and not write. Before you read, check it "
-            "with shared=True; to write, acquire an exclusive one"
-        )
-    if shared and not reads:
-        raise InvalidRequest(
+    if shared:
+        return InvalidRequest(
             f"the lease on {label(lease.resource)} is exclusive: leave shared= out, so that the guard remembers its "
             "fence before you read what you are going to change"
         )
+    return InvalidRequest(
+        f"the lease on {label(lease.resource)} is shared: it may read and not write. Before you read, check it "
+        "with shared=True; to write, acquire an exclusive one"
+    )
 
 
 def _name(lease: Fenced, resource: str | None) -> str:
@@ -145,17 +144,20 @@ def _fence(lease: Fenced) -> object:
 
 
 def _checked(fence: object, resource: object, owner: object, shared: bool) -> Presented:
+    if type(fence) is int and type(resource) is str and (owner is None or type(owner) is str):
+        return _remembered(fence, resource, owner, shared)
+    return _validated(fence, resource, owner, shared)  # a subclass may be equal to something that is accepted
+
+
+def _validated(fence: object, resource: object, owner: object, shared: bool) -> Presented:
     number, name = check_fence(fence), check_resource(resource)
     if owner is None:
         return Presented(name, number, shared=shared)
-    digest, shown = _identity(check_owner(owner))
-    return Presented(name, number, digest, shown, shared)
+    token = check_owner(owner)
+    return Presented(name, number, owner_digest(token), shown_owner(token), shared)
 
 
-@lru_cache(maxsize=256)  # a holder presents its fence many times
-def _identity(owner: str) -> tuple[str, str | None]:
-    """The digest of an owner token, and its public part."""
-    return owner_digest(owner), shown_owner(owner)
+_remembered = lru_cache(maxsize=256)(_validated)  # a holder presents its fence many times
 
 
 def shown_owner(owner: str) -> str | None:
@@ -208,11 +210,6 @@ def check_resource(resource: object) -> str:
     """The text form of a resource, like ``lease.resource``: ``namespace/kind:id:id``."""
     if not isinstance(resource, str):
         raise InvalidRequest(f"resource must be text such as 'report-export:42', not {type(resource).__name__}")
-    return _plain_resource(resource)
-
-
-@lru_cache(maxsize=256)  # a holder presents its fence many times
-def _plain_resource(resource: str) -> str:
     size = len(utf8(resource, "resource"))
     if not 0 < size <= MAX_NAME_BYTES or "\0" in resource:
         raise InvalidRequest(f"resource must have 1 to {MAX_NAME_BYTES} bytes and no NUL")
