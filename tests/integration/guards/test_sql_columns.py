@@ -428,6 +428,26 @@ def test_a_pipeline_that_is_awaited(postgres_database: Database) -> None:
     asyncio.run(work())
 
 
+def test_rows_that_aiosqlite_gives_as_dictionaries(tmp_path: Any) -> None:
+    """The connection is the user's, and so are its rows: the guard reads plain ones."""
+    import aiosqlite
+
+    guard = FenceGuard()
+
+    async def work() -> None:
+        async with aiosqlite.connect(tmp_path / "app.db") as connection:
+            connection.row_factory = lambda cursor, row: dict(  # type: ignore[assignment] # it takes any function
+                zip([column[0] for column in cursor.description], row, strict=True)
+            )
+            await guard.create(connection)
+            await guard.check(connection, 10, resource=RESOURCE, owner=A)
+            with pytest.raises(StaleOwner) as caught:
+                await guard.check(connection, 9, resource=RESOURCE, owner=A)
+            assert caught.value.seen == 10
+
+    asyncio.run(work())
+
+
 def test_a_check_that_is_not_awaited(tmp_path: Any) -> None:
     """Python warns, and nothing was sent. Bad arguments are refused at once, awaited or not."""
     import aiosqlite
