@@ -60,7 +60,7 @@ class Adapter:
 
 def fetched(cursor: Any, statement: Statement, rows: Iterable[Any]) -> Rows:
     """What a DB-API cursor knows. Rows are fetched first: in a psycopg pipeline that makes the count known."""
-    found = [tuple(one) for one in rows]
+    found = list(map(tuple, rows))
     names = tuple(one[0] for one in cursor.description or ()) if statement.named else ()
     return Rows(cursor.rowcount, names, found)
 
@@ -213,6 +213,7 @@ def require_begun(connection: Any, status: int) -> None:
 
 # ---------------------------------------------------------------- SQLAlchemy
 
+_COUNTED: Any = {"preserve_rowcount": True}
 ALCHEMY_DIALECTS = {"sqlite": "sqlite", "postgresql": "postgresql", "mysql": "mariadb", "mariadb": "mariadb"}
 
 
@@ -244,7 +245,8 @@ class AlchemyAdapter(Adapter):
             values = {f"p{number}": value for number, value in enumerate(statement.values, 1)}
             result = self.connection.execute(_alchemy_text(statement), values)
         else:
-            result = self.connection.execute(statement.expression().execution_options(preserve_rowcount=True))
+            expression, values = statement.expression()
+            result = self.connection.execute(expression, values, execution_options=_COUNTED)
         if not statement.gives:
             return Rows(result.rowcount)
         names = tuple(result.keys()) if statement.named else ()
@@ -270,7 +272,7 @@ def _plain_alchemy_text(parts: tuple[str, ...]) -> Any:
     import sqlalchemy
 
     sql = Statement(tuple(part.replace(":", "\\:") for part in parts), (), gives=False).numbered(":p")
-    return sqlalchemy.text(sql).execution_options(preserve_rowcount=True)
+    return sqlalchemy.text(sql).execution_options(**_COUNTED)
 
 
 def _alchemy_dialect(connection: sqlalchemy.Connection) -> Dialect:

@@ -18,7 +18,7 @@ class Statement(NamedTuple):
 
     The others are for SQLAlchemy. ``table`` is the Table that the user named, and ``columns`` says to which of its
     columns each value belongs: values are then sent and read as the types of these columns want it. ``expression``
-    builds what SQLAlchemy executes in place of the text."""
+    gives what SQLAlchemy executes in place of the text, and the values of its parameters."""
 
     parts: tuple[str, ...]
     values: tuple[Any, ...]
@@ -27,7 +27,7 @@ class Statement(NamedTuple):
     named: bool = False
     table: Any = None
     columns: tuple[str, ...] = ()
-    expression: Callable[[], Any] | None = None
+    expression: Callable[[], tuple[Any, dict[str, Any]]] | None = None
 
     def numbered(self, placeholder: str) -> str:
         """The text with numbered placeholders, from 1: ``$1``."""

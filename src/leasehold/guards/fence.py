@@ -87,7 +87,11 @@ def presented(
         raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
     if (getattr(lease_or_fence, "shared", False) is True) is not shared:
         raise _wrong_mode(lease_or_fence, shared)
-    name = _name(lease_or_fence, resource)  # first: if it raises, no guard has seen the lease
+    # The name comes first: if it raises, no guard has seen the lease.
+    if resource is None and getattr(lease_or_fence, "slot_resource", None) is None:
+        name = lease_or_fence.resource
+    else:
+        name = _slot(lease_or_fence, resource)
     return _checked(_fence(lease_or_fence), name, lease_or_fence.owner, shared)
 
 
@@ -116,14 +120,12 @@ def _wrong_mode(lease: Fenced, shared: bool) -> InvalidRequest:
     )
 
 
-def _name(lease: Fenced, resource: str | None) -> str:
-    """The name to check: the resource; for a permit one of its slots, which the caller must name (trap 47). Each slot
-    of a permit may get another owner later, so a write is refused by the slot in whose name it is checked."""
+def _slot(lease: Fenced, resource: str | None) -> str:
+    """The name to check for a permit: one of its slots, which the caller must name (trap 47). Each slot of a permit may
+    get another owner later, so a write is refused by the slot in whose name it is checked."""
     slot = getattr(lease, "slot_resource", None)
     if slot is None:
-        if resource is not None:
-            raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
-        return lease.resource
+        raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
     if resource is None or resource not in getattr(lease, "slot_resources", (slot,)):
         raise InvalidRequest(
             f"a permit of {label(lease.resource)} is one of several that are valid side by side, and fences grow for "

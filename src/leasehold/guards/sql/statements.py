@@ -145,7 +145,7 @@ class RowChange(NamedTuple):
 def update(dialect: Dialect, change: RowChange) -> Statement:
     """Write the row unless its fence is newer."""
 
-    def expression() -> Any:
+    def expression() -> tuple[Any, dict[str, Any]]:
         from leasehold.guards.sql import expressions  # SQLAlchemy is there
 
         return expressions.update(change, dialect)
@@ -182,7 +182,7 @@ def _allowed(dialect: Dialect, fence_column: str, owner_column: str | None, stri
 def fence_of(dialect: Dialect, change: RowChange) -> Statement:
     """-> the fence and owner of the row; the owner is NULL without an owner column."""
 
-    def expression() -> Any:
+    def expression() -> tuple[Any, dict[str, Any]]:
         from leasehold.guards.sql import expressions
 
         return expressions.fence_of(change, dialect)
