@@ -78,7 +78,7 @@ def fenced_upsert(dialect: Dialect, table: str, new: Mapping[str, str], sets: Ma
 
 def _returning(dialect: Dialect) -> str:
     """One column, because drivers in Python take long for each: the fence, whose type is checked. Where it may be that
-    of a row that was not changed, it is given only for this owner."""
+    of a row that was not changed, it is given only to its owner."""
     if not dialect.upsert_returns:
         return ""
     return f" RETURNING IF(owner = {VALUE}, fence, NULL)" if dialect.upsert_returns_all else " RETURNING fence"
