@@ -1,8 +1,10 @@
 """What a guarded write costs beside a bare one: ``python -m benchmarks.guards [part ...]``.
 
 One row is written again and again: bare; after ``guard.check``; with ``guard.update``; and with a version column that
-people compare by hand, which protects that row and nothing else. Nothing is flushed to a disk in any of them: a flush
-takes as long with a guard as without, so with flushes the ratios are closer to 1. Client and server share one core.
+people compare by hand, which protects that row and nothing else. Two more show what ``guard.check`` is made of: a
+second bare ``UPDATE`` in its place, and the guard's own statement, executed by the driver alone. Nothing is flushed to
+a disk in any of them: a flush takes as long with a guard as without, so with flushes the ratios are closer to 1. Client
+and server share one core.
 
 The parts: memory, sqlite, psycopg, asyncpg, pymysql, redis."""
 
@@ -28,14 +30,16 @@ import redis.asyncio
 import leasehold
 from benchmarks.measure import Run, awaited, interleave, parse_parts, repeated, show, sized
 from benchmarks.server import Server
+from leasehold._sql.dialects import DIALECTS
 from leasehold.guards import memory
 from leasehold.guards.redis import FenceGuard as RedisGuard
-from leasehold.guards.sql import FenceGuard
+from leasehold.guards.sql import FenceGuard, statements
 from leasehold.stores.memory import MemoryStore
 from tests.support.servers.mariadb import MariaServer
 from tests.support.servers.postgres import PostgresServer
 
 BARE, CHECK, UPDATE, BY_HAND = "bare UPDATE", "guard.check, then UPDATE", "guard.update", "UPDATE ... WHERE version = ?"
+TWICE, ALONE = "UPDATE, then UPDATE", "its statement by hand, then UPDATE"
 TABLE = "CREATE TABLE reports (id INTEGER PRIMARY KEY, status VARCHAR(20), version INTEGER, last_fencing_token BIGINT)"
 ROWS = "INSERT INTO reports VALUES (1, 'new', 0, NULL), (2, 'new', 0, NULL), (3, 'new', 0, NULL), (4, 'new', 0, NULL)"
 PLAIN = "UPDATE reports SET status = ? WHERE id = ?"
@@ -59,10 +63,14 @@ def a_lease() -> Iterator[leasehold.Lease]:
 # ---------------------------------------------------------------- the four, on a thread and on a loop
 
 
-def steps(tx: Any, begin: Begin, execute: Execute, mark: str, lease: leasehold.Lease) -> dict[str, Callable[[], None]]:
+def steps(
+    tx: Any, begin: Begin, execute: Execute, mark: str, dialect: str, lease: leasehold.Lease
+) -> dict[str, Callable[[], None]]:
     """Each in a transaction and on a row of its own. The value changes: otherwise MariaDB would write nothing."""
     guard, numbers, versions = FenceGuard(), itertools.count(), itertools.count()
     plain, compare = PLAIN.replace("?", mark), COMPARE.replace("?", mark)
+    decide = statements.accept(DIALECTS[dialect], guard.table, guard.present(lease))
+    decision = decide.marked(mark)
 
     def bare() -> None:
         with begin():
@@ -81,7 +89,17 @@ def steps(tx: Any, begin: Begin, execute: Execute, mark: str, lease: leasehold.L
         with begin():
             assert execute(compare, (f"step {next(numbers)}", 4, next(versions))) == 1
 
-    return {BARE: bare, CHECK: check, UPDATE: update, BY_HAND: by_hand}
+    def twice() -> None:
+        with begin():
+            execute(plain, (f"step {next(numbers)}", 1))
+            execute(plain, (f"step {next(numbers)}", 2))
+
+    def alone() -> None:
+        with begin():
+            execute(decision, decide.values)
+            execute(plain, (f"step {next(numbers)}", 2))
+
+    return {BARE: bare, TWICE: twice, ALONE: alone, CHECK: check, UPDATE: update, BY_HAND: by_hand}
 
 
 def async_steps(connection: Any, lease: leasehold.Lease) -> dict[str, Callable[[], Awaitable[None]]]:
@@ -89,6 +107,8 @@ def async_steps(connection: Any, lease: leasehold.Lease) -> dict[str, Callable[[
     guard, numbers, versions = FenceGuard(), itertools.count(), itertools.count()
     plain = "UPDATE reports SET status = $1 WHERE id = $2"
     compare = "UPDATE reports SET status = $1, version = version + 1 WHERE id = $2 AND version = $3"
+    decide = statements.accept(DIALECTS["postgresql"], guard.table, guard.present(lease))
+    decision = decide.numbered("$")
 
     async def bare() -> None:
         async with connection.transaction():
@@ -108,7 +128,17 @@ def async_steps(connection: Any, lease: leasehold.Lease) -> dict[str, Callable[[
         async with connection.transaction():
             assert await connection.execute(compare, f"step {next(numbers)}", 4, next(versions)) == "UPDATE 1"
 
-    return {BARE: bare, CHECK: check, UPDATE: update, BY_HAND: by_hand}
+    async def twice() -> None:
+        async with connection.transaction():
+            await connection.execute(plain, f"step {next(numbers)}", 1)
+            await connection.execute(plain, f"step {next(numbers)}", 2)
+
+    async def alone() -> None:
+        async with connection.transaction():
+            await connection.fetch(decision, *decide.values)
+            await connection.execute(plain, f"step {next(numbers)}", 2)
+
+    return {BARE: bare, TWICE: twice, ALONE: alone, CHECK: check, UPDATE: update, BY_HAND: by_hand}
 
 
 def compare(title: str, runs: dict[str, Run], base: str, unit: str = "writes/s") -> None:
@@ -151,7 +181,7 @@ def on_sqlite() -> None:
         db.execute("PRAGMA synchronous = OFF")
         prepare(db, db.execute)
         db.commit()
-        calls = steps(db, lambda: db, lambda sql, values: db.execute(sql, values).rowcount, "?", lease)
+        calls = steps(db, lambda: db, lambda sql, values: db.execute(sql, values).rowcount, "?", "sqlite", lease)
         compare(f"SQLite {sqlite3.sqlite_version}, sqlite3", each(calls), BARE)
         db.close()
 
@@ -167,7 +197,7 @@ def on_psycopg() -> None:
         def execute(sql: str, values: tuple[Any, ...]) -> int:
             return connection.execute(sql.encode(), values).rowcount
 
-        calls = steps(connection, connection.transaction, execute, "%s", lease)
+        calls = steps(connection, connection.transaction, execute, "%s", "postgresql", lease)
         compare(f"PostgreSQL {connection.info.server_version // 10000}, psycopg", each(calls), BARE)
 
 
@@ -207,7 +237,7 @@ def on_pymysql() -> None:
             yield
             connection.commit()
 
-        calls = steps(connection, begin, cursor.execute, "%s", lease)
+        calls = steps(connection, begin, cursor.execute, "%s", "mariadb", lease)
         cursor.execute("SELECT VERSION()")
         version = str(cursor.fetchall()[0][0]).partition("-")[0]
         compare(f"MariaDB {version}, PyMySQL", each(calls), BARE)

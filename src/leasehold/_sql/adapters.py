@@ -7,8 +7,8 @@ caller's.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from leasehold._sql.dialects import DIALECTS, Dialect
@@ -20,27 +20,26 @@ if TYPE_CHECKING:
     import sqlalchemy
 
 IN_TRANSACTION = 1  # a bit of the status that MariaDB sends with each reply
-PG_IDLE, PG_FAILED = 0, 3  # libpq's transaction status
+PG_IDLE, PG_BEGUN, PG_FAILED = 0, 2, 3  # libpq's transaction status
 
 
 class Adapter:
     """Executes statements on one connection. ``dialect`` is known from its driver."""
 
+    dialect: Dialect
     placeholder = "%s"
 
-    def __init__(self, connection: Any, dialect: Dialect) -> None:
+    def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self.dialect = dialect
 
     def require_transaction(self) -> None:
         """Raise InvalidRequest when every statement would be committed on its own."""
         if autocommits(self.connection):
             raise no_transaction("switch autocommit off for this connection")
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        """Around all statements of one flow."""
-        yield
+    def begins(self) -> bool:
+        """Does a flow begin a transaction here that must be rolled back when it fails?"""
+        return False
 
     def begin_read(self) -> None:
         """Begin a transaction where only a write would begin one."""
@@ -50,7 +49,7 @@ class Adapter:
         cursor = self.cursor()
         try:
             cursor.execute(statement.marked(self.placeholder), statement.values)
-            return fetched(cursor, cursor.fetchall() if statement.gives else [])
+            return fetched(cursor, statement, cursor.fetchall() if statement.gives else ())
         finally:
             cursor.close()
 
@@ -59,10 +58,11 @@ class Adapter:
         return self.connection.cursor()
 
 
-def fetched(cursor: Any, rows: Iterable[Any]) -> Rows:
+def fetched(cursor: Any, statement: Statement, rows: Iterable[Any]) -> Rows:
     """What a DB-API cursor knows. Rows are fetched first: in a psycopg pipeline that makes the count known."""
-    found = [tuple(one) for one in rows]
-    return Rows(cursor.rowcount, tuple(one[0] for one in cursor.description or ()), found)
+    found = list(map(tuple, rows))
+    names = tuple(one[0] for one in cursor.description or ()) if statement.named else ()
+    return Rows(cursor.rowcount, names, found)
 
 
 # ---------------------------------------------------------------- DB-API drivers
@@ -73,21 +73,15 @@ class SQLiteAdapter(Adapter):
     one fails, it is rolled back: otherwise it would keep the database locked for as long as a stale owner forgets to
     roll back."""
 
+    dialect = DIALECTS["sqlite"]
     placeholder = "?"
 
     def require_transaction(self) -> None:
         if sqlite_autocommits(self.connection):
             raise no_transaction("execute BEGIN IMMEDIATE first, or leave isolation_level at its default")
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        began = not self.connection.in_transaction
-        try:
-            yield
-        except BaseException:
-            if began:
-                self.connection.rollback()
-            raise
+    def begins(self) -> bool:
+        return not self.connection.in_transaction
 
     def begin_read(self) -> None:
         if not self.connection.in_transaction:
@@ -102,33 +96,39 @@ class SQLiteAdapter(Adapter):
 class PsycopgAdapter(Adapter):
     """psycopg 3."""
 
+    dialect = DIALECTS["postgresql"]
+
     def require_transaction(self) -> None:
-        require_psycopg(self.connection)
+        require_begun(self.connection, self.connection.pgconn.transaction_status)
 
     def cursor(self) -> Any:
-        from psycopg import Cursor
-        from psycopg.rows import tuple_row
+        import psycopg.rows  # the package: `from` would look a name up in it at each check
 
-        return Cursor(self.connection, row_factory=tuple_row)  # the user's own class may want other placeholders
+        # The user's own class may want other placeholders.
+        return psycopg.Cursor(self.connection, row_factory=psycopg.rows.tuple_row)
 
 
 class Psycopg2Adapter(Adapter):
     """psycopg2."""
 
+    dialect = DIALECTS["postgresql"]
+
     def require_transaction(self) -> None:
-        require_psycopg(self.connection)
+        require_begun(self.connection, self.connection.get_transaction_status())
 
     def cursor(self) -> Any:
-        from psycopg2.extensions import cursor
+        import psycopg2.extensions
 
-        return self.connection.cursor(cursor_factory=cursor)
+        return self.connection.cursor(cursor_factory=psycopg2.extensions.cursor)
 
 
 class PyMySQLAdapter(Adapter):
     """PyMySQL, on MariaDB."""
 
-    def __init__(self, connection: Any, dialect: Dialect) -> None:
-        super().__init__(connection, dialect)
+    dialect = DIALECTS["mariadb"]
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection)
         require_mariadb("MariaDB" in str(connection.server_version))
 
     def require_transaction(self) -> None:
@@ -139,44 +139,41 @@ class PyMySQLAdapter(Adapter):
             raise no_transaction("call connection.begin() first, or switch autocommit off")
 
     def cursor(self) -> Any:
-        from pymysql.cursors import Cursor
+        import pymysql.cursors
 
-        return self.connection.cursor(Cursor)
+        return self.connection.cursor(pymysql.cursors.Cursor)
 
 
 class MariaDBAdapter(Adapter):
-    """MariaDB's own connector."""
+    """MariaDB's own connector. ``connection.open`` is not asked: it sends a ping, and waits for the reply."""
 
+    dialect = DIALECTS["mariadb"]
     placeholder = "?"
 
     def require_transaction(self) -> None:
         connection = self.connection
-        if getattr(connection, "open", True) is False:
-            raise unusable("it is closed")
         require_mariadb("MariaDB" in str(connection.server_info))
         if connection.autocommit and not connection.server_status & IN_TRANSACTION:
             raise no_transaction("call connection.begin() first, or switch autocommit off")
 
 
-DRIVERS: dict[str, tuple[type[Adapter], str]] = {
-    "sqlite3": (SQLiteAdapter, "sqlite"),
-    "psycopg": (PsycopgAdapter, "postgresql"),
-    "psycopg2": (Psycopg2Adapter, "postgresql"),
-    "pymysql": (PyMySQLAdapter, "mariadb"),
-    "mariadb": (MariaDBAdapter, "mariadb"),
+DRIVERS: dict[str, type[Adapter]] = {
+    "sqlite3": SQLiteAdapter,
+    "psycopg": PsycopgAdapter,
+    "psycopg2": Psycopg2Adapter,
+    "pymysql": PyMySQLAdapter,
+    "mariadb": MariaDBAdapter,
 }
 PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
 
 def dbapi_adapter(connection: Any, package: str, dialect: str | None) -> Adapter | None:
-    """For a connection of a known driver, or of any other whose dialect the user has named."""
-    if package in DRIVERS:
-        kind, name = DRIVERS[package]
-        return kind(connection, DIALECTS[name])
-    if dialect is None or not callable(getattr(connection, "cursor", None)):
+    """For a connection of any other driver, whose dialect the user has named."""
+    if dialect is None or not hasattr(connection, "commit") or not callable(getattr(connection, "cursor", None)):
         return None
     like_sqlite3 = dialect == "sqlite" and hasattr(connection, "in_transaction")  # such as pysqlite3, sqlcipher3
-    adapter = (SQLiteAdapter if like_sqlite3 else Adapter)(connection, DIALECTS[dialect])
+    adapter = (SQLiteAdapter if like_sqlite3 else Adapter)(connection)
+    adapter.dialect = DIALECTS[dialect]
     adapter.placeholder = _placeholder(package)
     return adapter
 
@@ -201,11 +198,13 @@ def autocommits(connection: Any) -> bool:
     return bool(method()) if callable(method) else getattr(connection, "autocommit", False) is True
 
 
-def require_psycopg(connection: Any) -> None:
-    """``require_transaction`` for psycopg 3, sync and async, and psycopg2."""
+def require_begun(connection: Any, status: int) -> None:
+    """``require_transaction`` for psycopg 3, sync and async, and psycopg2. ``status`` is libpq's own number: what
+    ``connection.info`` makes of it takes longer than all of this."""
+    if status == PG_BEGUN:
+        return
     if connection.closed:
         raise unusable("it is closed")
-    status = connection.info.transaction_status
     if status == PG_FAILED:
         raise unusable("its transaction has failed: roll back")
     if connection.autocommit and status == PG_IDLE:
@@ -214,15 +213,16 @@ def require_psycopg(connection: Any) -> None:
 
 # ---------------------------------------------------------------- SQLAlchemy
 
+_COUNTED: Any = {"preserve_rowcount": True}
 ALCHEMY_DIALECTS = {"sqlite": "sqlite", "postgresql": "postgresql", "mysql": "mariadb", "mariadb": "mariadb"}
 
 
 class AlchemyAdapter(Adapter):
-    """SQLAlchemy 2. ``connect`` gives the Connection; a Session may begin a transaction for that."""
+    """A Connection of SQLAlchemy 2."""
 
-    def __init__(self, connect: Callable[[], sqlalchemy.Connection]) -> None:
-        connection = connect()
-        super().__init__(connection, _alchemy_dialect(connection))
+    def __init__(self, connection: sqlalchemy.Connection) -> None:
+        super().__init__(connection)
+        self.dialect = _alchemy_dialect(connection)
 
     def require_transaction(self) -> None:
         """A transaction is begun where none is open: an application may emit its own BEGIN when SQLAlchemy begins."""
@@ -241,29 +241,38 @@ class AlchemyAdapter(Adapter):
             connection.exec_driver_sql("BEGIN")
 
     def fetch(self, statement: Statement) -> Rows:
-        options = {"preserve_rowcount": True}
         if statement.expression is None:
             values = {f"p{number}": value for number, value in enumerate(statement.values, 1)}
-            result = self.connection.execute(_alchemy_text(statement), values, execution_options=options)
+            result = self.connection.execute(_alchemy_text(statement), values)
         else:
-            result = self.connection.execute(statement.expression(), execution_options=options)
+            expression, values = statement.expression()
+            result = self.connection.execute(expression, values, execution_options=_COUNTED)
         if not statement.gives:
             return Rows(result.rowcount)
-        return Rows(result.rowcount, tuple(result.keys()), [tuple(one) for one in result.fetchall()])
+        names = tuple(result.keys()) if statement.named else ()
+        return Rows(result.rowcount, names, [tuple(one) for one in result.fetchall()])
 
 
 def _alchemy_text(statement: Statement) -> Any:
-    """With the types of the user's own Table, if one was named. A colon in a name does not begin a placeholder."""
+    """With the types of the user's own Table, if one was named."""
     import sqlalchemy
 
-    parts = tuple(part.replace(":", "\\:") for part in statement.parts)
-    text = sqlalchemy.text(statement._replace(parts=parts).numbered(":p{}".format))
+    text = _plain_alchemy_text(statement.parts)
     if statement.table is None:
         return text
     known = statement.table.c
     kinds = {f"p{number}": known[column].type for number, column in enumerate(statement.columns, 1)}
     typed = text.bindparams(*(sqlalchemy.bindparam(name, type_=kind) for name, kind in kinds.items()))
     return typed.columns(**{one.name: one.type for one in known}) if statement.gives else typed
+
+
+@lru_cache(maxsize=256)  # SQLAlchemy parses each new text, and remembers with the object what it found
+def _plain_alchemy_text(parts: tuple[str, ...]) -> Any:
+    """A colon in a name does not begin a placeholder."""
+    import sqlalchemy
+
+    sql = Statement(tuple(part.replace(":", "\\:") for part in parts), (), gives=False).numbered(":p")
+    return sqlalchemy.text(sql).execution_options(**_COUNTED)
 
 
 def _alchemy_dialect(connection: sqlalchemy.Connection) -> Dialect:
@@ -315,7 +324,8 @@ class DjangoAdapter(Adapter):
         name = DJANGO_DIALECTS.get(connection.vendor)
         if name is None:
             raise Unsupported(f"this guard knows {', '.join(DIALECTS)}, not {connection.vendor}")
-        super().__init__(connection, DIALECTS[name])
+        super().__init__(connection)
+        self.dialect = DIALECTS[name]
 
     def require_transaction(self) -> None:
         connection = self.connection

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from leasehold._sql.adapters import fetched, require_psycopg, sqlite_autocommits
+from leasehold._sql.adapters import fetched, require_begun, sqlite_autocommits
 from leasehold._sql.dialects import DIALECTS, Dialect
 from leasehold._sql.errors import no_transaction, unusable
 from leasehold._sql.statements import Rows, Statement
@@ -27,10 +26,9 @@ class AsyncAdapter(ABC):
     def require_transaction(self) -> None:
         """Raise InvalidRequest when every statement would be committed on its own."""
 
-    @asynccontextmanager
-    async def scope(self) -> AsyncIterator[None]:
-        """Around all statements of one flow."""
-        yield
+    def begins(self) -> bool:
+        """Does a flow begin a transaction here that must be rolled back when it fails?"""
+        return False
 
     async def begin_read(self) -> None:  # noqa: B027 - most need nothing
         """Begin a transaction where only a write would begin one."""
@@ -46,15 +44,14 @@ class AsyncPsycopgAdapter(AsyncAdapter):
     dialect = DIALECTS["postgresql"]
 
     def require_transaction(self) -> None:
-        require_psycopg(self.connection)
+        require_begun(self.connection, self.connection.pgconn.transaction_status)
 
     async def fetch(self, statement: Statement) -> Rows:
-        from psycopg import AsyncCursor
-        from psycopg.rows import tuple_row
+        import psycopg.rows
 
-        async with AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
+        async with psycopg.AsyncCursor(self.connection, row_factory=psycopg.rows.tuple_row) as cursor:
             await cursor.execute(statement.marked("%s"), statement.values)
-            return fetched(cursor, await cursor.fetchall() if statement.gives else [])
+            return fetched(cursor, statement, await cursor.fetchall() if statement.gives else ())
 
 
 class AsyncpgAdapter(AsyncAdapter):
@@ -69,12 +66,13 @@ class AsyncpgAdapter(AsyncAdapter):
             raise no_transaction("use `async with connection.transaction():`")
 
     async def fetch(self, statement: Statement) -> Rows:
-        sql = statement.numbered("${}".format)
+        sql = statement.numbered("$")
         if not statement.gives:
             tag = await self.connection.execute(sql, *statement.values)  # such as UPDATE 1
             return Rows(int(tag.rpartition(" ")[2]) if tag[-1:].isdigit() else -1)
         rows = await self.connection.fetch(sql, *statement.values)
-        return Rows(len(rows), tuple(rows[0].keys()) if rows else (), [tuple(one) for one in rows])
+        names = tuple(rows[0].keys()) if statement.named and rows else ()
+        return Rows(len(rows), names, [tuple(one) for one in rows])
 
 
 class AiosqliteAdapter(AsyncAdapter):
@@ -86,23 +84,22 @@ class AiosqliteAdapter(AsyncAdapter):
         if sqlite_autocommits(self.connection):
             raise no_transaction("execute BEGIN IMMEDIATE first, or leave isolation_level at its default")
 
-    @asynccontextmanager
-    async def scope(self) -> AsyncIterator[None]:
-        began = not self.connection.in_transaction
-        try:
-            yield
-        except BaseException:
-            if began:
-                await self.connection.rollback()
-            raise
+    def begins(self) -> bool:
+        return not self.connection.in_transaction
 
     async def begin_read(self) -> None:
         if not self.connection.in_transaction:
             await self.connection.execute("BEGIN")
 
     async def fetch(self, statement: Statement) -> Rows:
-        async with self.connection.execute(statement.marked("?"), statement.values) as cursor:
-            return fetched(cursor, await cursor.fetchall() if statement.gives else [])
+        """Each await is a turn of the connection's thread. A statement without rows is done after the first: there is
+        nothing left to close."""
+        cursor = await self.connection.execute(statement.marked("?"), statement.values)
+        if not statement.gives:
+            return Rows(cursor.rowcount)
+        async with cursor:
+            cursor.row_factory = None
+            return fetched(cursor, statement, await cursor.fetchall())
 
 
 class AsyncAlchemyConnection:

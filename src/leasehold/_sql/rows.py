@@ -40,7 +40,7 @@ class Row(NamedTuple):
         pairs = list(values)
         plain = statement(template, *(value for _, value in pairs), gives=gives)
         table = None if isinstance(self.table, str) else self.table
-        return plain._replace(table=table, columns=tuple(name for name, _ in pairs))
+        return plain._replace(named=gives, table=table, columns=tuple(name for name, _ in pairs))
 
     def missing(self) -> NoSuchRow:
         """The error when no row has this key."""

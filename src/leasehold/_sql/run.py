@@ -43,20 +43,28 @@ USUAL = RunOptions()
 
 def run(tx: Any, work: Work[R], translate: Translation, options: RunOptions = USUAL) -> R | Coroutine[Any, Any, R]:
     """Run the work in the caller's transaction, which is neither committed nor rolled back here."""
-    with translating(translate):
+    try:
         adapter = adapter_for(tx, options.dialect)
         if isinstance(adapter, Adapter):
             return _execute(adapter, work, options)
+    except LeaseholdError:
+        raise
+    except Exception as error:
+        raise translate(error) from error
     return _run_async(adapter, work, translate, options)
 
 
 async def _run_async(
     adapter: AsyncAdapter | AsyncAlchemyConnection, work: Work[R], translate: Translation, options: RunOptions
 ) -> R:
-    with translating(translate):
+    try:
         if isinstance(adapter, AsyncAlchemyConnection):
             return await adapter.run_sync(partial(_execute_inside, work=work, options=options))
         return await _execute_async(adapter, work, options)
+    except LeaseholdError:
+        raise
+    except Exception as error:
+        raise translate(error) from error
 
 
 def _execute_inside(tx: Any, work: Work[R], options: RunOptions) -> R:
@@ -75,10 +83,15 @@ def _execute(adapter: Adapter, work: Work[R], options: RunOptions) -> R:
             _raise_unknown(error, statement, options)
             raise
 
-    with adapter.scope():
+    begins = adapter.begins()
+    try:
         if options.transaction and not options.autocommit:
             adapter.require_transaction()
         return drive(work(adapter.dialect), perform)
+    except BaseException:
+        if begins:
+            adapter.connection.rollback()
+        raise
 
 
 async def _execute_async(adapter: AsyncAdapter, work: Work[R], options: RunOptions) -> R:
@@ -91,10 +104,15 @@ async def _execute_async(adapter: AsyncAdapter, work: Work[R], options: RunOptio
             _raise_unknown(error, statement, options)
             raise
 
-    async with adapter.scope():
+    begins = adapter.begins()
+    try:
         if options.transaction and not options.autocommit:
             adapter.require_transaction()
         return await drive_async(work(adapter.dialect), perform)
+    except BaseException:
+        if begins:
+            await adapter.connection.rollback()
+        raise
 
 
 def _raise_unknown(error: Exception, statement: Statement, options: RunOptions) -> None:

@@ -85,8 +85,13 @@ def presented(
         )
     if owner is not None:
         raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
-    _check_mode(lease_or_fence, shared)
-    name = _name(lease_or_fence, resource)  # first: if it raises, no guard has seen the lease
+    if (getattr(lease_or_fence, "shared", False) is True) is not shared:
+        raise _wrong_mode(lease_or_fence, shared)
+    # The name comes first: if it raises, no guard has seen the lease.
+    if resource is None and getattr(lease_or_fence, "slot_resource", None) is None:
+        name = lease_or_fence.resource
+    else:
+        name = _slot(lease_or_fence, resource)
     return _checked(_fence(lease_or_fence), name, lease_or_fence.owner, shared)
 
 
@@ -102,29 +107,25 @@ def _hint(given: object) -> str:
     return ": pass what its acquire() or `with` gave" if hasattr(given, "try_acquire") else ""
 
 
-def _check_mode(lease: Fenced, shared: bool) -> None:
+def _wrong_mode(lease: Fenced, shared: bool) -> InvalidRequest:
     """A reader must not write, and a writer presents its fence before its first read (trap 46)."""
-    reads = getattr(lease, "shared", False) is True
-    if reads and not shared:
-        raise InvalidRequest(
-            f"the lease on {label(lease.resource)} is shared: it may read and not write. Before you read, check it "
-            "with shared=True; to write, acquire an exclusive one"
-        )
-    if shared and not reads:
-        raise InvalidRequest(
+    if shared:
+        return InvalidRequest(
             f"the lease on {label(lease.resource)} is exclusive: leave shared= out, so that the guard remembers its "
             "fence before you read what you are going to change"
         )
+    return InvalidRequest(
+        f"the lease on {label(lease.resource)} is shared: it may read and not write. Before you read, check it "
+        "with shared=True; to write, acquire an exclusive one"
+    )
 
 
-def _name(lease: Fenced, resource: str | None) -> str:
-    """The name to check: the resource; for a permit one of its slots, which the caller must name (trap 47). Each slot
-    of a permit may get another owner later, so a write is refused by the slot in whose name it is checked."""
+def _slot(lease: Fenced, resource: str | None) -> str:
+    """The name to check for a permit: one of its slots, which the caller must name (trap 47). Each slot of a permit may
+    get another owner later, so a write is refused by the slot in whose name it is checked."""
     slot = getattr(lease, "slot_resource", None)
     if slot is None:
-        if resource is not None:
-            raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
-        return lease.resource
+        raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
     if resource is None or resource not in getattr(lease, "slot_resources", (slot,)):
         raise InvalidRequest(
             f"a permit of {label(lease.resource)} is one of several that are valid side by side, and fences grow for "
@@ -145,17 +146,20 @@ def _fence(lease: Fenced) -> object:
 
 
 def _checked(fence: object, resource: object, owner: object, shared: bool) -> Presented:
+    if type(fence) is int and type(resource) is str and (owner is None or type(owner) is str):
+        return _remembered(fence, resource, owner, shared)
+    return _validated(fence, resource, owner, shared)  # a subclass may be equal to something that is accepted
+
+
+def _validated(fence: object, resource: object, owner: object, shared: bool) -> Presented:
     number, name = check_fence(fence), check_resource(resource)
     if owner is None:
         return Presented(name, number, shared=shared)
-    digest, shown = _identity(check_owner(owner))
-    return Presented(name, number, digest, shown, shared)
+    token = check_owner(owner)
+    return Presented(name, number, owner_digest(token), shown_owner(token), shared)
 
 
-@lru_cache(maxsize=256)  # a holder presents its fence many times
-def _identity(owner: str) -> tuple[str, str | None]:
-    """The digest of an owner token, and its public part."""
-    return owner_digest(owner), shown_owner(owner)
+_remembered = lru_cache(maxsize=256)(_validated)  # a holder presents its fence many times
 
 
 def shown_owner(owner: str) -> str | None:

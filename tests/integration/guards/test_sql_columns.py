@@ -428,6 +428,58 @@ def test_a_pipeline_that_is_awaited(postgres_database: Database) -> None:
     asyncio.run(work())
 
 
+ON_SQLALCHEMY = [
+    pytest.param(f"{db}-{way}", marks=[] if db == "sqlite" else [slow])
+    for db, ways in WAYS.items()
+    for way in ways
+    if "sqlalchemy" in way
+]
+
+
+@pytest.mark.parametrize("desk", ON_SQLALCHEMY, indirect=True)
+def test_one_shape_of_update_with_other_values(request: pytest.FixtureRequest, desk: Desk) -> None:
+    """SQLAlchemy's expression is kept for the next update of the same columns. What depends on the values is not: the
+    type of a number, an expression, a comparison with TRUE, names that differ in a space only."""
+    columns = (
+        "id BIGINT PRIMARY KEY, a_b VARCHAR(20), {0}a b{0} VARCHAR(20), pages INTEGER, done BOOLEAN, "
+        "last_fencing_token BIGINT, last_owner VARCHAR(32)"
+    ).format("`" if "mariadb" in request.node.callspec.id else '"')
+    insert = f"(1, '', '', 1, FALSE, NULL, NULL), ({2**40}, '', '', 1, TRUE, NULL, NULL)"
+    with table(desk, columns, insert) as name:
+        for number, identity in enumerate([1, 2**40, 1]):
+            values = {"a_b": f"first {number}", "a b": f"second {number}"}
+            update(desk, name, NOW + number, key={"id": identity}, values=values, owner_column="last_owner")
+        for _ in range(2):
+            update(desk, name, NOW + 3, key={"id": 1}, values={"pages": sqlalchemy.column("pages") + 1})
+        update(desk, name, NOW + 4, key={"done": True}, values={"pages": 7})
+        update(desk, name, NOW + 4, key={"done": False}, values={"pages": None})
+        for owner in (A, B):
+            with pytest.raises(StaleOwner):
+                update(desk, name, NOW + 1, key={"id": 1}, values={"a_b": "late", "a b": ""}, owner=owner)
+        select = f"SELECT id, a_b, pages, last_fencing_token FROM {name} ORDER BY id"
+        assert rows(desk, select) == [(1, "first 2", None, NOW + 4), (2**40, "first 1", 7, NOW + 4)]
+
+
+def test_rows_that_aiosqlite_gives_as_dictionaries(tmp_path: Any) -> None:
+    """The connection is the user's, and so are its rows: the guard reads plain ones."""
+    import aiosqlite
+
+    guard = FenceGuard()
+
+    async def work() -> None:
+        async with aiosqlite.connect(tmp_path / "app.db") as connection:
+            connection.row_factory = lambda cursor, row: dict(  # type: ignore[assignment] # it takes any function
+                zip([column[0] for column in cursor.description], row, strict=True)
+            )
+            await guard.create(connection)
+            await guard.check(connection, 10, resource=RESOURCE, owner=A)
+            with pytest.raises(StaleOwner) as caught:
+                await guard.check(connection, 9, resource=RESOURCE, owner=A)
+            assert caught.value.seen == 10
+
+    asyncio.run(work())
+
+
 def test_a_check_that_is_not_awaited(tmp_path: Any) -> None:
     """Python warns, and nothing was sent. Bad arguments are refused at once, awaited or not."""
     import aiosqlite

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy
 
+from leasehold._sql import connections
 from leasehold.errors import StaleOwner
 from leasehold.guards.sql import FenceGuard, NoSuchRow
 from tests.support.guards.ways import RESOURCE
@@ -124,6 +125,68 @@ def test_pymysql(mariadb_database: Database) -> None:
         before = questions()
         update(connection, NOW + 11)
         assert questions() - before == 3
+
+
+@slow
+def test_mariadb_connector(mariadb_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its connections see it. They ping when they are asked whether they are open: so they are not asked."""
+    import mariadb
+
+    sent: list[Any] = []
+    connection: Any = mariadb.connect(**mariadb_database.parameters)
+    client = type(connection._client)
+    write: Any = client.write_payload
+
+    def noted(self: Any, payload: Any, *args: Any, **more: Any) -> Any:
+        sent.append(bytes(payload))
+        return write(self, payload, *args, **more)
+
+    monkeypatch.setattr(client, "write_payload", noted)
+    cursor = connection.cursor()
+    guard.create(connection)
+    cursor.execute(REPORTS)
+    cursor.execute(ROW)
+    count(connection, lambda: len(sent))
+    connection.close()
+
+
+def test_a_class_of_connections_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is learnt of it is kept, for as many classes as a program may have, and no more."""
+    looked: list[type] = []
+    package = connections._package
+
+    def noted(cls: type) -> str:
+        looked.append(cls)
+        return package(cls)
+
+    monkeypatch.setattr(connections, "_package", noted)
+    classes = [type(f"Connection{number}", (sqlite3.Connection,), {}) for number in range(100)]
+    for cls in classes:
+        made: sqlite3.Connection = cls(":memory:")
+        with closing(made) as connection:
+            guard.create(connection)
+            before = len(looked)
+            guard.check(connection, 10, resource=RESOURCE)
+            guard.check(connection, 10, resource=RESOURCE)
+            assert len(looked) == before
+    assert set(classes) <= set(looked)
+    assert connections._known.cache_info().currsize <= 64
+
+
+@slow
+def test_psycopg_is_not_asked_for_names(postgres_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check is decided by values: the names of the columns take psycopg as long as a third of the statement."""
+    import psycopg
+
+    def description(cursor: Any) -> Any:
+        raise AssertionError("it was asked")
+
+    monkeypatch.setattr(psycopg.Cursor, "description", property(description))
+    with psycopg.connect(postgres_database.dsn) as connection:
+        guard.create(connection)
+        guard.check(connection, 10, resource=RESOURCE)
+        with pytest.raises(StaleOwner):
+            guard.check(connection, 9, resource=RESOURCE)
 
 
 @slow

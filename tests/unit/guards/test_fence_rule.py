@@ -84,6 +84,14 @@ def test_what_is_no_fence(fence: Any) -> None:
             presented(SimpleNamespace(resource="report-export:42", fence=fence, owner=TOKEN))
 
 
+def test_what_equals_a_fence_that_was_accepted() -> None:
+    """What was accepted is remembered, and is not taken for what only equals it."""
+    assert presented(SimpleNamespace(resource="a", fence=1, owner=TOKEN)).fence == 1
+    for fence in (True, 1.0):
+        with pytest.raises(InvalidRequest, match="fence is an int"):
+            presented(SimpleNamespace(resource="a", fence=fence, owner=TOKEN))
+
+
 def test_the_highest_fence() -> None:
     """A BIGINT column holds 2**63 - 1, and so do we."""
     assert presented(2**63 - 1, "a").fence == 2**63 - 1

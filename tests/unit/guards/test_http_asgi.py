@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from leasehold.errors import StaleOwner
+from leasehold.guards.fence import Fenced
 from leasehold.guards.http import FencingMiddleware, fencing
 from leasehold.guards.http.admission import ActiveRequests
 from leasehold.guards.memory import FenceGuard
@@ -278,6 +279,30 @@ async def test_a_guard_that_blocks_does_not_hold_up_the_loop() -> None:
     assert (await service.request("GET", [])).status == 200
     answer.set()
     assert (await slow).status == 200
+
+
+async def test_a_guard_that_is_awaited_needs_no_thread() -> None:
+    """A check that is no coroutine function may block, so the first one takes a thread. It has given something to
+    await, so the others are called on the loop."""
+    called: list[bool] = []
+
+    class Awaited:
+        def check(
+            self,
+            lease_or_fence: Fenced | int,
+            *,
+            resource: str | None = None,
+            owner: str | None = None,
+            shared: bool = False,
+        ) -> Awaitable[None]:
+            """Where is it called?"""
+            called.append(threading.current_thread() is threading.main_thread())
+            return asyncio.sleep(0)
+
+    service = ASGIService(Awaited())
+    for fence in (11, 12, 13):
+        assert (await service.request("POST", token(fence))).status == 200
+    assert called == [False, True, True]
 
 
 def test_one_middleware_on_two_loops() -> None:

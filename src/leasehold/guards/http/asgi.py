@@ -111,10 +111,13 @@ class FencingMiddleware:
         return None
 
     async def _check(self, fencing: Fencing) -> None:
-        """A blocking guard is called in a thread, so that it does not hold up the event loop."""
-        check = self._admission.check
-        result = check(fencing) if self._admission.asynchronous else await asyncio.to_thread(check, fencing)
+        """A blocking guard is called in a thread, so that it does not hold up the event loop. One that gives something
+        to await does not block: from then on no thread is needed for it."""
+        admission = self._admission
+        check = admission.check
+        result = check(fencing) if admission.asynchronous else await asyncio.to_thread(check, fencing)
         if inspect.isawaitable(result):
+            admission.asynchronous = True
             await result
 
     async def _wait(self, request: ActiveRequest) -> bool:

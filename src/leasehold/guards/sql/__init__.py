@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from leasehold._sql import names
 from leasehold._sql.dialects import Dialect
-from leasehold._sql.errors import NoSuchRow, Translation, translated
+from leasehold._sql.errors import NoSuchRow, translated
 from leasehold._sql.run import RunOptions, StatementFlow, TransactionMessages, run, run_within
 from leasehold.errors import Conflict, InvalidRequest, LeaseholdError
 from leasehold.guards.fence import Fenced, Presented
@@ -62,7 +62,7 @@ class FenceGuard(BaseGuard):
     >>> conn.close()
     """
 
-    __slots__ = ("_trusted", "dialect", "table")
+    __slots__ = ("_options", "_trusted", "dialect", "table")
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class FenceGuard(BaseGuard):
         super().__init__(downstream=downstream, observers=observers)
         self.table = names.plain_table(table)
         self.dialect = None if dialect is None else names.dialect(dialect)
+        self._options = RunOptions(self.dialect)
         self._trusted: set[tuple[str, str]] = set()
 
     @overload
@@ -145,7 +146,7 @@ class FenceGuard(BaseGuard):
         StoreUnavailable means that the database refused, such as a missing table. Nothing was accepted in either."""
         attempt = self.present(lease_or_fence, resource, owner, shared)
         work = partial(decision.check, attempt, self.table)
-        return run(tx, work, self._translation(lease_or_fence, attempt, self.table), RunOptions(self.dialect))
+        return run(tx, work, partial(self._translated, lease_or_fence, attempt, self.table), self._options)
 
     @overload
     def update(
@@ -211,22 +212,18 @@ class FenceGuard(BaseGuard):
         )  # fmt: skip
         names.require_columns(table, [*change.key, *change.values, fence_column, owner_column])
         work = partial(decision.update, change, self._trusted)
-        return run(tx, work, self._translation(lease, attempt, named), RunOptions(self.dialect))
+        return run(tx, work, partial(self._translated, lease, attempt, named), self._options)
 
     def within(self, begin: Begin) -> TransactionGuard:
         """A guard that checks in a transaction of its own: ``guard.within(engine.begin)``. For an entrance such as
         ``leasehold.guards.http.FencingMiddleware``; behind it, check once more in the transaction that writes."""
         return TransactionGuard(self, begin)
 
-    def _translation(self, lease: Fenced | int, attempt: Presented, table: str) -> Translation:
+    def _translated(self, lease: Fenced | int, attempt: Presented, table: str, error: BaseException) -> LeaseholdError:
         """Observers are notified of a refusal, and it leaves as StaleOwner; a driver's error leaves as one of ours."""
-
-        def translate(error: BaseException) -> LeaseholdError:
-            if isinstance(error, decision.Refusal):
-                raise self.refused(lease, attempt, error.seen, error.why) from None
-            return translated(error, table, ours=table == self.table)
-
-        return translate
+        if isinstance(error, decision.Refusal):
+            raise self.refused(lease, attempt, error.seen, error.why) from None
+        return translated(error, table, ours=table == self.table)
 
     def __repr__(self) -> str:
         return f"<FenceGuard on {self.table}>"
@@ -269,5 +266,5 @@ class TransactionGuard:
         guard = self._guard
         attempt = guard.present(lease_or_fence, resource, owner, shared)
         work = partial(decision.check, attempt, guard.table)
-        translate = guard._translation(lease_or_fence, attempt, guard.table)
-        return run_within(self._begin, work, translate, RunOptions(guard.dialect), MESSAGES)
+        translate = partial(guard._translated, lease_or_fence, attempt, guard.table)
+        return run_within(self._begin, work, translate, guard._options, MESSAGES)

@@ -77,8 +77,8 @@ def _row(rows: Rows) -> tuple[Any, ...] | None:
     """The first row. Its first column is a fence: in a column of another type fences are compared wrongly."""
     if not rows.rows:
         return None
-    row = tuple(decoded(one) for one in rows.rows[0])
-    if not isinstance(row[0], int | None):
+    row = tuple([decoded(one) for one in rows.rows[0]])
+    if row[0] is not None and not isinstance(row[0], int):
         raise unfit(f"a fence came back as {type(row[0]).__name__}")
     return row
 

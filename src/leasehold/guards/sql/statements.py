@@ -73,19 +73,32 @@ def fenced_upsert(dialect: Dialect, table: str, new: Mapping[str, str], sets: Ma
     same_owner = f"{dialect.known('owner')} = {dialect.new('owner')}"
     rule = f"{known} < {presented} OR ({known} = {presented} AND {same_owner})"
     changed = {**sets, "owner": dialect.new("owner"), "fence": dialect.new("fence")}  # the rule reads these: last
-    returning = " RETURNING fence, owner" if dialect.upsert_returns else ""
-    return dialect.upsert(table, new, changed, rule, counter) + returning
+    return dialect.upsert(table, new, changed, rule, counter) + _returning(dialect)
+
+
+def _returning(dialect: Dialect) -> str:
+    """One column, because drivers in Python take long for each: the fence, whose type is checked. Where it may be that
+    of a row that was not changed, it is given only to its owner."""
+    if not dialect.upsert_returns:
+        return ""
+    return f" RETURNING IF(owner = {VALUE}, fence, NULL)" if dialect.upsert_returns_all else " RETURNING fence"
+
+
+def returned_values(dialect: Dialect, attempt: Presented) -> tuple[str, ...]:
+    """The values of a ``fenced_upsert`` that come after all others."""
+    return (attempt.owner,) if dialect.upsert_returns_all else ()
 
 
 def is_accepted(dialect: Dialect, rows: Rows, attempt: Presented) -> bool:
     """Has a ``fenced_upsert`` accepted the fence?"""
-    return dialect.upserted(rows, (attempt.fence, attempt.owner))
+    return dialect.upserted(rows, (attempt.fence,))
 
 
 def accept(dialect: Dialect, table: str, attempt: Presented) -> Statement:
     """Apply the rule to the guard's own table, and keep the row locked until the transaction ends."""
     parts = _accept_parts(dialect, dialect.deciding, table)
-    return Statement(parts, (attempt.resource, attempt.fence, attempt.owner), dialect.upsert_returns)
+    values = (attempt.resource, attempt.fence, attempt.owner, *returned_values(dialect, attempt))
+    return Statement(parts, values, dialect.upsert_returns)
 
 
 @lru_cache(maxsize=256)  # a program checks in the same few tables again and again
@@ -132,7 +145,7 @@ class RowChange(NamedTuple):
 def update(dialect: Dialect, change: RowChange) -> Statement:
     """Write the row unless its fence is newer."""
 
-    def expression() -> Any:
+    def expression() -> tuple[Any, dict[str, Any]]:
         from leasehold.guards.sql import expressions  # SQLAlchemy is there
 
         return expressions.update(change, dialect)
@@ -169,7 +182,7 @@ def _allowed(dialect: Dialect, fence_column: str, owner_column: str | None, stri
 def fence_of(dialect: Dialect, change: RowChange) -> Statement:
     """-> the fence and owner of the row; the owner is NULL without an owner column."""
 
-    def expression() -> Any:
+    def expression() -> tuple[Any, dict[str, Any]]:
         from leasehold.guards.sql import expressions
 
         return expressions.fence_of(change, dialect)

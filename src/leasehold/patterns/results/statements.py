@@ -19,7 +19,7 @@ from __future__ import annotations
 from leasehold._sql.dialects import DIALECTS, Dialect
 from leasehold._sql.statements import VALUE, Statement, statement
 from leasehold.guards.fence import Presented
-from leasehold.guards.sql.statements import fenced_upsert
+from leasehold.guards.sql.statements import fenced_upsert, returned_values
 
 STEP = 100  # rows that one purge deletes: other transactions wait meanwhile
 _KEPT = ("value", "value_fence", "written_at", "ends_at", "forgotten_at")
@@ -88,7 +88,7 @@ def write(
     new = _row(VALUE, VALUE, dialect.now_ms, f"{dialect.now_ms} + {VALUE}", f"{dialect.now_ms} + {VALUE}")
     sql = fenced_upsert(dialect, table, new, {one: dialect.new(one) for one in _KEPT}, "turns")
     values = (*_identity(attempt), text, attempt.fence, keep_ms, keep_ms + remember_ms)
-    return statement(sql, *values, gives=dialect.upsert_returns)
+    return statement(sql, *values, *returned_values(dialect, attempt), gives=dialect.upsert_returns)
 
 
 def open(dialect: Dialect, table: str, attempt: Presented, remember_ms: int) -> Statement:  # noqa: A001 - the store's
@@ -96,7 +96,8 @@ def open(dialect: Dialect, table: str, attempt: Presented, remember_ms: int) -> 
     new = _row("NULL", "0", dialect.now_ms, dialect.now_ms, f"{dialect.now_ms} + {VALUE}")
     later = f"{dialect.greatest}({dialect.known('ends_at')}, {dialect.new('written_at')}) + {VALUE}"
     sql = fenced_upsert(dialect, table, new, {"forgotten_at": later}, "turns")
-    return statement(sql, *_identity(attempt), remember_ms, remember_ms, gives=dialect.upsert_returns)
+    values = (*_identity(attempt), remember_ms, remember_ms, *returned_values(dialect, attempt))
+    return statement(sql, *values, gives=dialect.upsert_returns)
 
 
 def _row(*kept: str) -> dict[str, str]:
