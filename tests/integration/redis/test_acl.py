@@ -50,7 +50,7 @@ pytestmark = pytest.mark.slow
 ACL = (
     "ACL SETUSER lease reset on >secret ~lock:v1:* resetchannels &lock:v1:push:*"
     " +evalsha +eval +subscribe +info +time +scan"
-    " +get +set +del +exists +pttl +pexpire +pexpireat"
+    " +get +mget +set +del +exists +pttl +pexpire +pexpireat"
     " +hget +hmget +hgetall +hset +hdel +hlen +hscan +rpush +lrange +lrem +ltrim +publish"
 )
 PAGE = Path(__file__).parents[3] / "docs" / "redis.md"

@@ -5,18 +5,18 @@
 --   ARGV   'fence owner ttl_ms number ', for each: how its record begins
 --   reply  {place ...}: those that were not renewed, counted from 1
 
-local call, pcall, sub, find, match = redis.call, redis.pcall, string.sub, string.find, string.match
+local call, byte, find, sub = redis.call, string.byte, string.find, string.sub
 local refused = {}
-local before, px
-for at, key in ipairs(KEYS) do
+local tail, px = '-', nil -- most have the same ttl and number
+for at, taken in ipairs(call('MGET', unpack(KEYS))) do -- a key of another type counts as missing
     local start = ARGV[at]
-    local taken = pcall('GET', key) -- a foreign value at one key must not cost the others a renewal
-    if type(taken) == 'string' and sub(taken, 1, #start) == start and find(taken, '^[01] ', #start + 1) then
-        local ttl = match(start, ' (%d+) %d+ $')
-        if ttl ~= before then -- most have the same
-            before, px = ttl, ttl - 1
+    local flag = taken and find(taken, start, 1, true) == 1 and byte(taken, #start + 1)
+    if flag == 48 or flag == 49 then -- 0, 1: nothing else has to be written
+        if sub(start, -#tail) ~= tail then
+            tail = string.match(start, ' %d+ %d+ $')
+            px = string.format('%d', string.match(tail, '%d+') - 1)
         end
-        call('PEXPIRE', key, px)
+        call('PEXPIRE', KEYS[at], px)
     else
         refused[#refused + 1] = at
     end
