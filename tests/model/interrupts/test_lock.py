@@ -48,8 +48,9 @@ ANYWHERE: list[tuple[Callable[..., Any], int]] = [
     (HeldLease.step_out, 1),
 ]
 IN_SQLITE: list[tuple[Callable[..., Any], int]] = [
-    (SQLiteStore._run, 1),
-    (SQLiteStore._run, 2),
+    (SQLiteStore._run_one, 1),
+    (SQLiteStore._run_one, 2),
+    (Database.plain_turn, 2),
     (Database.commit, 1),
     (Database.commit, 2),
 ]

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import threading
 
-from leasehold._core import ledger
+from leasehold._core import ledger, plain
 from leasehold._core.light_typing import Any
 from leasehold._core.names import matches
-from leasehold._core.ops import Page, Scan
+from leasehold._core.ops import Page, Reply, Scan, StoreOp
 from leasehold._core.policy import PAGE
 from leasehold._core.rules import RULES
 from leasehold._core.types import AuditNote, Door, Grant, Instant, State, Tombstone, Waiter, Watcher
@@ -137,6 +137,7 @@ def _door(rule: Any, slots: Any, until_ms: Any, length_ms: Any = 0) -> Door:
 
 
 READ = "SELECT boot, state FROM resources WHERE name = ?"
+CHANGE_KNOWN = "UPDATE resources SET state = ? WHERE name = ? AND state = ? AND boot = ?"
 CHANGE = "UPDATE resources SET boot = ?, state = ? WHERE name = ?"
 ADD = "INSERT INTO resources (boot, state, name) VALUES (?, ?, ?)"
 REMOVE = "DELETE FROM resources WHERE name = ?"
@@ -166,14 +167,25 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 class Database:
     """A connection, the file that it is connected to, and the kernel that its times belong to."""
 
-    __slots__ = ("_boot", "_connection", "_execute", "_fetch", "_file", "_known", "_pid", "_turns", "path")
+    __slots__ = (
+        "_boot",
+        "_connection",
+        "_device",
+        "_execute",
+        "_fetch",
+        "_inode",
+        "_known",
+        "_pid",
+        "_turns",
+        "path",
+    )
 
     def __init__(self, path: str, connection: sqlite3.Connection, boot: str, opened: os.stat_result) -> None:
         self.path = path
         self._connection = connection
         self._boot = boot
         self._pid = os.getpid()
-        self._file = (opened.st_ino, opened.st_dev)
+        self._inode, self._device = opened.st_ino, opened.st_dev
         cursor = connection.cursor()
         self._execute = cursor.execute
         self._fetch = cursor.fetchone
@@ -196,7 +208,7 @@ class Database:
             if failures.foreign(error):
                 raise
             return True
-        return (found.st_ino, found.st_dev) != self._file
+        return found.st_ino != self._inode or found.st_dev != self._device
 
     def commit(self) -> None:
         self._execute("COMMIT")
@@ -281,6 +293,23 @@ class Database:
         text = encode(after)
         self._execute(ADD if before is None else CHANGE, (self._boot, text, name))
         self._remember(name, text, after)
+
+    def plain_turn(self, op: StoreOp, now: Instant) -> Reply | None:
+        """The reply of a plain turn, which is written if the row is as this process knows it, in one statement. None
+        when the row must be read, or the turn is not plain; nothing is changed then."""
+        known = self._known.get(op.resource)
+        if known is None:
+            return None
+        text, state = known
+        turn = plain.turn(state, now, op)
+        if turn is None:
+            return None
+        after, reply = turn
+        changed = encode(after)
+        if self._execute(CHANGE_KNOWN, (changed, op.resource, text, self._boot)).rowcount != 1:
+            return None
+        self._known[op.resource] = changed, after
+        return reply
 
     def page(self, op: Scan, now: Instant) -> Page:
         """The next names, in their order. A row that cannot be read is listed too: inspecting it shows why."""
