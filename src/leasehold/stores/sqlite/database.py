@@ -32,13 +32,14 @@ KINDS = {
 }
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError, RecursionError)
 USUAL = State._fields.index("notes")
+NOTHING_RARE = State()[USUAL:]
 
 
 def encode(state: State) -> str:
     """Empty fields at the end, which are rarely used, are left out."""
-    length = len(state)
-    while length > USUAL and not state[length - 1]:
-        length -= 1
+    length = USUAL
+    if state[USUAL:] != NOTHING_RARE:
+        length = max([place for place, field in enumerate(state, 1) if field])
     return stdlib.text(state[:length])
 
 

@@ -122,7 +122,7 @@ class SQLiteStore:
     # ------------------------------------------------------------ the port
 
     def execute(self, op: StoreOp) -> Reply:
-        if urgent(op) or not (self._pending or isinstance(op, Beat)):
+        if not (self._pending or isinstance(op, Beat)) or urgent(op):
             try:
                 return self._try(op)  # fast path: the file is free
             except TryAgain:
@@ -131,7 +131,7 @@ class SQLiteStore:
 
     async def execute_async(self, op: StoreOp) -> Reply:
         """On the loop's own thread where that needs no waiting; else on the thread of a claimant."""
-        if self._database is not None and (urgent(op) or not (self._pending or isinstance(op, Beat))):
+        if self._database is not None and (not (self._pending or isinstance(op, Beat)) or urgent(op)):
             try:
                 return self._try(op)
             except TryAgain:
