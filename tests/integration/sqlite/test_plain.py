@@ -6,15 +6,17 @@ import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from leasehold._core import ledger, ops
 from leasehold._core.types import State
+from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.sqlite import SQLiteStore, database
-from leasehold.stores.sqlite.database import Database
 from tests.support.sqlite import ROOM, TTL, claim, look, release, take
+from tests.support.tables import each
 
 ROOMS = (ROOM, "acme/règle:%7B:1")
 OWNERS = tuple([f"host:{number}:secret" for number in range(3)])
@@ -111,16 +113,17 @@ def any_op(chance: random.Random, states: dict[str, State]) -> ops.ResourceOp:
     return chance.choice(often if chance.random() < 0.85 else rare)
 
 
-def test_three_statements(store: SQLiteStore) -> None:
-    """A plain claim, renewal or release of a row that is known begins, changes it and commits: nothing is read."""
+def test_one_statement(store: SQLiteStore) -> None:
+    """A plain claim, renewal or release of a row that is known is one statement, and a transaction of its own."""
     use(store, "a")
     said: list[str] = []
     assert store._database is not None
+    store._database._turns = 0  # the next ones sweep nothing
     store._database._connection.set_trace_callback(said.append)
     grant = take(store, "b")
     store.execute(ops.Renew(ROOM, "b", grant.fence, TTL))
     release(store, "b", grant.fence)
-    assert [one.split(" ")[0] for one in said] == ["BEGIN", "UPDATE", "COMMIT"] * 3
+    assert [one.split(" ")[0] for one in said] == ["UPDATE"] * 3
 
 
 def test_what_another_process_wrote_counts(store: SQLiteStore, other: SQLiteStore) -> None:
@@ -153,26 +156,64 @@ def test_a_row_of_an_earlier_boot(store: SQLiteStore, rows: sqlite3.Connection) 
     assert look(store).holders == ()
 
 
-def test_what_was_not_committed_is_not_known(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain claim whose transaction is rolled back has taken nothing, and is tried again."""
+def test_a_file_that_was_replaced(store: SQLiteStore, tmp_path: Path) -> None:
+    """What is known of the old file is worth nothing: somebody holds in the new one."""
     use(store, "a")
-    commit = Database.commit
-    failures = [locked()]
-
-    def fail_once(self: Database) -> None:
-        if failures:
-            raise failures.pop()
-        commit(self)
-
-    monkeypatch.setattr(Database, "commit", fail_once)
-    grant = take(store, "b")
-    assert failures == []
-    assert [(one.owner, one.fence) for one in look(store).holders] == [("b", grant.fence)]
-    release(store, "b", grant.fence)
+    for one in tmp_path.glob("leases.db*"):
+        if one.is_file():
+            one.unlink()
+    anew = SQLiteStore(str(tmp_path / "leases.db"), store.clock)
+    take(anew, "b")
+    assert isinstance(claim(store, "c", enqueue=False), ops.Busy)
+    assert [one.owner for one in look(anew).holders] == ["b"]
+    anew.close()
 
 
-def locked() -> sqlite3.Error:
-    """What SQLite says while another process has the file."""
-    error = sqlite3.OperationalError("database is locked")
-    error.sqlite_errorname = "SQLITE_BUSY"
-    return error
+def test_a_file_that_is_locked(store: SQLiteStore, rows: sqlite3.Connection) -> None:
+    """A plain claim waits for it as any other does, and takes nothing when it gives up."""
+    use(store, "a")
+    rows.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        claim(store, "b", budget_ms=20)
+    rows.execute("ROLLBACK")
+    assert look(store).holders == ()
+    take(store, "c")
+
+
+@each(
+    "name, expected",
+    [
+        ("SQLITE_IOERR_WRITE", OutcomeUnknown),
+        ("SQLITE_IOERR_SHMMAP", OutcomeUnknown),
+        ("SQLITE_NOMEM", OutcomeUnknown),
+        ("SQLITE_FULL", StoreUnavailable),
+        ("SQLITE_READONLY", StoreUnavailable),
+        ("SQLITE_CORRUPT", StoreUnavailable),
+    ],
+)
+def test_a_statement_that_fails(store: SQLiteStore, name: str, expected: type[Exception]) -> None:
+    """The statement commits by itself: whether it did is unknown, unless SQLite says what comes before that."""
+    use(store, f"before {name}")
+    opened = store._database
+    assert opened is not None
+
+    def fail(statement: str, *arguments: object) -> NoReturn:
+        assert statement == database.CHANGE_KNOWN
+        error = sqlite3.OperationalError("it fails")
+        error.sqlite_errorname = name
+        raise error
+
+    opened._turns = 0  # the next one sweeps nothing
+    opened._execute = fail
+    with pytest.raises(expected):
+        take(store, "b")
+    assert store._database is None  # a connection that may be broken is not used again
+
+
+def test_plain_turns_sweep_too(store: SQLiteStore, rows: sqlite3.Connection, clock: ManualClock) -> None:
+    """Old names go, also when every turn is plain."""
+    store.execute(ops.Claim("old", "a", TTL))
+    clock.advance(25 * 3600)
+    for number in range(4 * database.SWEEP_EVERY):
+        use(store, str(number))
+    assert rows.execute("SELECT name FROM resources").fetchall() == [(ROOM,)]

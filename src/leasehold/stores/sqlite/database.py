@@ -296,10 +296,13 @@ class Database:
         self._remember(name, text, after)
 
     def plain_turn(self, op: StoreOp, now: Instant) -> Reply | None:
-        """The reply of a plain turn, which is written if the row is as this process knows it, in one statement. None
-        when the row must be read, or the turn is not plain; nothing is changed then."""
+        """A plain turn over a row that is known, in one statement, which is a transaction of its own. None when the
+        turn is not plain, or the row is no longer the known one: then nothing is changed.
+
+        ``now`` is read before the file is locked. If the row is the known one, nobody has changed it since then, and
+        the turn is what it would have been at that moment."""
         known = self._known.get(op.resource)
-        if known is None:
+        if known is None or self._turns + 1 >= SWEEP_EVERY:
             return None
         text, state = known
         turn = plain.turn(state, now, op)
@@ -309,7 +312,10 @@ class Database:
         changed = encode(after)
         if self._execute(CHANGE_KNOWN, (changed, op.resource, text, self._boot)).rowcount != 1:
             return None
+        if self.moved():  # what was written is where nobody will look for it
+            raise TryAgain(failures.REPLACED)
         self._known[op.resource] = changed, after
+        self._turns += 1
         return reply
 
     def page(self, op: Scan, now: Instant) -> Page:

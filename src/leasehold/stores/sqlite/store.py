@@ -2,8 +2,9 @@
 users may write the file.
 
 A call is one turn: BEGIN IMMEDIATE, read, ``ledger.apply``, write, COMMIT, and after that the pushes. The time
-is read when the write lock is held. A call that finds the file in use waits together with the other calls of its
-process (``pending``), and one thread tries to get the file for all of them until their budgets are over.
+is read when the write lock is held. A plain turn over a row that this process knows takes one statement instead, which
+changes the row if it is still the known one. A call that finds the file in use waits together with the other calls of
+its process (``pending``), and one thread tries to get the file for all of them until their budgets are over.
 """
 
 from __future__ import annotations
@@ -360,15 +361,16 @@ class SQLiteStore:
             self._inside = False
 
     def _run_one(self, database: Database, op: StoreOp) -> tuple[Reply, Sequence[Push]]:
-        """One op. Most ops are plain, and change a row that this process knows already."""
-        committing = False
+        """One op. Most are plain, and change a row that this process knows already, which takes one statement."""
+        committing = True
         try:
+            reply: Reply | None = database.plain_turn(op, self.clock.instant())
+            if reply is not None:
+                return reply, ()
+            committing = False
             database.begin()
             now = self.clock.instant()
-            reply: Reply | None = database.plain_turn(op, now)
-            pushes: Sequence[Push] = ()
-            if reply is None:
-                _, reply, pushes = self._apply(database, now, op, None)
+            _, reply, pushes = self._apply(database, now, op, None)
             database.count_turn(now)
             committing = True
             database.commit()
@@ -505,11 +507,11 @@ class SQLiteStore:
             return
         if passing:
             raise TryAgain(LOCKED) from error
-        if committing and failures.name_of(error) != "SQLITE_FULL":  # the commit record is the last to be written
+        if committing and not failures.undone(error):
             raise OutcomeUnknown(
                 f"the database {self._path} failed while a change was being written: {error}"
             ) from error
-        if not sound and not committing:
+        if not sound:
             raise TryAgain(REPLACED) from error
         raise failures.refusal(self._path, error) from error
 
