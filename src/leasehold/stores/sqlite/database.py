@@ -11,6 +11,7 @@ from leasehold._core.light_typing import Any
 from leasehold._core.names import matches
 from leasehold._core.ops import Page, Reply, Scan, StoreOp
 from leasehold._core.policy import PAGE
+from leasehold._core.ports import Clock
 from leasehold._core.rules import RULES
 from leasehold._core.types import AuditNote, Door, Grant, Instant, State, Tombstone, Waiter, Watcher
 from leasehold.stores.sqlite import failures, stdlib
@@ -295,17 +296,17 @@ class Database:
         self._execute(ADD if before is None else CHANGE, (self._boot, text, name))
         self._remember(name, text, after)
 
-    def plain_turn(self, op: StoreOp, now: Instant) -> Reply | None:
+    def plain_turn(self, op: StoreOp, clock: Clock) -> Reply | None:
         """A plain turn over a row that is known, in one statement, which is a transaction of its own. None when the
         turn is not plain, or the row is no longer the known one: then nothing is changed.
 
-        ``now`` is read before the file is locked. If the row is the known one, nobody has changed it since then, and
+        The time is read before the file is locked. If the row is the known one, nobody has changed it since then, and
         the turn is what it would have been at that moment."""
         known = self._known.get(op.resource)
         if known is None or self._turns + 1 >= SWEEP_EVERY:
             return None
         text, state = known
-        turn = plain.turn(state, now, op)
+        turn = plain.turn(state, clock.instant(), op)
         if turn is None:
             return None
         after, reply = turn

@@ -364,7 +364,7 @@ class SQLiteStore:
         """One op. Most are plain, and change a row that this process knows already, which takes one statement."""
         committing = True
         try:
-            reply: Reply | None = database.plain_turn(op, self.clock.instant())
+            reply: Reply | None = database.plain_turn(op, self.clock)
             if reply is not None:
                 return reply, ()
             committing = False
