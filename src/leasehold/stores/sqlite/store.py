@@ -335,7 +335,17 @@ class SQLiteStore:
         try:
             if not self._lock.acquire(timeout=seconds):
                 raise TryAgain(BUSY)
-            result, pushes = self._transact(run, given)
+            if self._inside:  # a signal handler interrupted a turn of this thread
+                raise unavailable(self._path, "is in use by the call that this one interrupts")
+            self._inside = True
+            try:
+                database = self._database
+                if database is None or database.in_transaction:  # the latter was left open by an interrupt
+                    self._drop()
+                    database = self._open()
+                result, pushes = run(database, given)
+            finally:
+                self._inside = False
         finally:
             try:
                 self._lock.release()  # the first thing here: an interrupt comes before it or after it
@@ -344,21 +354,6 @@ class SQLiteStore:
         for push in pushes:
             self._folder.send(push)
         return result
-
-    def _transact(
-        self, run: Callable[[Database, Given], tuple[Result, Sequence[Push]]], given: Given
-    ) -> tuple[Result, Sequence[Push]]:
-        if self._inside:  # a signal handler interrupted a turn of this thread
-            raise unavailable(self._path, "is in use by the call that this one interrupts")
-        self._inside = True
-        try:
-            database = self._database or self._open()
-            if database.in_transaction:  # an interrupt left it open
-                self._drop()
-                database = self._open()
-            return run(database, given)
-        finally:
-            self._inside = False
 
     def _run_one(self, database: Database, op: StoreOp) -> tuple[Reply, Sequence[Push]]:
         """One op. Most are plain, and change a row that this process knows already, which takes one statement."""
