@@ -303,7 +303,7 @@ class Database:
         The time is read before the file is locked. If the row is the known one, nobody has changed it since then, and
         the turn is what it would have been at that moment."""
         known = self._known.get(op.resource)
-        if known is None or self._turns + 1 >= SWEEP_EVERY:
+        if known is None or known[1].queue or self._turns + 1 >= SWEEP_EVERY:
             return None
         text, state = known
         turn = plain.turn(state, clock.instant(), op)
