@@ -24,7 +24,7 @@ from leasehold.stores.sqlite.stdlib import sqlite3, suppress
 # tuple, with a default, so that old rows can still be read.
 
 
-SLOTS = Grant._fields.index("slots")
+RULE, SLOTS = Grant._fields.index("rule"), Grant._fields.index("slots")
 MOST = 2**53  # no number of ours is higher
 JSON: dict[object, type] = {"str": str, "int": int, "tuple[int, ...]": list}
 KINDS = {
@@ -82,10 +82,10 @@ def _with(
 
 
 def _grant(fields: list[Any]) -> Grant:
-    slots = fields[SLOTS]
-    grant: Grant = _checked(Grant, fields)
-    _rule(grant.rule)
-    return grant._replace(slots=_slots(slots))
+    _check(Grant, fields)
+    _rule(fields[RULE])
+    fields[SLOTS] = _slots(fields[SLOTS])
+    return Grant(*fields)
 
 
 def _queue(queue: list[Any], known: tuple[Waiter, ...]) -> tuple[Waiter, ...]:
@@ -106,13 +106,17 @@ def _waiter(fields: list[Any]) -> Waiter:
 
 
 def _checked(kind: Any, fields: list[Any]) -> Any:
+    _check(kind, fields)
+    return kind(*fields)
+
+
+def _check(kind: Any, fields: list[Any]) -> None:
     kinds = KINDS[kind]
     if tuple(map(type, fields)) != kinds[: len(fields)]:
         raise ValueError(f"no {kind.__name__}")
     for one in fields:
         if type(one) is int and not -MOST <= one <= MOST:
             raise ValueError("a number that is too large")
-    return kind(*fields)
 
 
 def _number(value: Any) -> int:
