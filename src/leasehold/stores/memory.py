@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from queue import Empty, SimpleQueue
 
-from leasehold._core import ledger
+from leasehold._core import ledger, plain
 from leasehold._core.light_typing import Any
 from leasehold._core.names import matches
 from leasehold._core.ops import LISTINGS, Group, Leaks, Page, Push, Reply, ResourceOp, Scan, StoreOp
 from leasehold._core.policy import PAGE
 from leasehold._core.ports import Clock
-from leasehold._core.types import Capabilities, State
+from leasehold._core.types import Capabilities, Instant, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 
@@ -64,10 +64,11 @@ class MemoryStore:
                 raise StoreUnavailable("the store is in use by the call that this one interrupts")
             self._inside = True
             try:
+                now = self.clock.instant()
                 if isinstance(op, LISTINGS):
-                    return self._list(op)
-                reply, pushes = self._together(op) if isinstance(op, Group) else self._turn(op)
-                self._sweep_one()
+                    return self._list(op, now)
+                reply, pushes = self._together(op, now) if isinstance(op, Group) else self._turn(op, now)
+                self._sweep_one(now)
             finally:
                 self._inside = False
         for push in pushes:
@@ -76,19 +77,23 @@ class MemoryStore:
                 connection.deliver(push)
         return reply
 
-    def _turn(self, op: ResourceOp) -> tuple[Reply, tuple[Push, ...]]:
+    def _turn(self, op: ResourceOp, now: Instant) -> tuple[Reply, Sequence[Push]]:
         state = self._states.get(op.resource, ledger.EMPTY)
-        outcome = ledger.apply(state, self.clock.instant(), op, self._connections.__contains__)
+        quick = plain.turn(state, now, op)
+        if quick is not None:
+            self._states[op.resource], reply = quick
+            return reply, ()
+        outcome = ledger.apply(state, now, op, self._connections.__contains__)
         self._keep(op.resource, outcome.state)
         return outcome.reply, outcome.pushes
 
-    def _together(self, op: Group) -> tuple[Reply, tuple[Push, ...]]:
+    def _together(self, op: Group, now: Instant) -> tuple[Reply, Sequence[Push]]:
         replies: list[Reply] = []
-        pushes: tuple[Push, ...] = ()
+        pushes: list[Push] = []
         for step in op.steps:
-            reply, more = self._turn(step)
+            reply, more = self._turn(step, now)
             replies.append(reply)
-            pushes += more
+            pushes.extend(more)
             if ledger.ends_group(step, reply):
                 break
         return ledger.group_reply(replies), pushes
@@ -137,11 +142,10 @@ class MemoryStore:
     def close(self) -> None:
         """The space outlives its coordinators: others may use it."""
 
-    def _list(self, op: Scan | Leaks) -> Page:
+    def _list(self, op: Scan | Leaks, now: Instant) -> Page:
         """In the order of their names. There are no leaks: nothing here can lack an end."""
         if isinstance(op, Leaks):
             return Page((), "")
-        now = self.clock.instant()
         names = nsmallest(PAGE, [name for name in self._states if name > op.cursor])
         found = [name for name in names if matches(op.pattern, name) and ledger.listed(self._states[name], now)]
         return Page(tuple(found), names[-1] if len(names) == PAGE else "")
@@ -152,15 +156,17 @@ class MemoryStore:
         else:
             self._states[resource] = state
 
-    def _sweep_one(self) -> None:
+    def _sweep_one(self, now: Instant) -> None:
         """Tidy one old name with each op, so that memory does not grow with every new one (trap 37)."""
         name = next(self._sweep, None)
         if name is None:
             self._sweep = iter(tuple(self._states))
-        elif name in self._states:
-            tidied = ledger.tidy(self._states[name], self.clock.instant())
-            if tidied == ledger.EMPTY:
-                del self._states[name]
+            return
+        state = self._states.get(name)
+        if state is None or state.fence_until_us > now.wall_us:  # most have a fence that must be kept
+            return
+        if ledger.tidy(state, now) == ledger.EMPTY:
+            del self._states[name]
 
 
 class MemoryConnection:

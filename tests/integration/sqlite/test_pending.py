@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from leasehold._core import ops
+from leasehold._core.ports import Clock
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite.database import Database
@@ -48,7 +49,7 @@ class Tries:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.threads: list[int] = []
         self.commits = 0
-        begin, commit = Database.begin, Database.commit
+        begin, commit, plain_turn = Database.begin, Database.commit, Database.plain_turn
 
         def watched_begin(database: Database) -> None:
             self.threads.append(threading.get_ident())
@@ -58,6 +59,14 @@ class Tries:
             commit(database)
             self.commits += 1
 
+        def watched_plain_turn(database: Database, op: ops.StoreOp, clock: Clock) -> ops.Reply | None:
+            reply = plain_turn(database, op, clock)
+            if reply is not None:
+                self.threads.append(threading.get_ident())
+                self.commits += 1
+            return reply
+
+        monkeypatch.setattr(Database, "plain_turn", watched_plain_turn)
         monkeypatch.setattr(Database, "begin", watched_begin)
         monkeypatch.setattr(Database, "commit", watched_commit)
 

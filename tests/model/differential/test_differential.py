@@ -57,7 +57,7 @@ def no_sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old names are swept at random turns, and with them the reason why somebody's claim is gone: here a run must
     depend on its seed alone."""
     monkeypatch.setattr(database, "SWEEP_EVERY", NEVER)
-    monkeypatch.setattr(MemoryStore, "_sweep_one", lambda self: None)
+    monkeypatch.setattr(MemoryStore, "_sweep_one", lambda self, now: None)
 
 
 @pytest.fixture(scope="module")

@@ -48,10 +48,11 @@ ANYWHERE: list[tuple[Callable[..., Any], int]] = [
     (HeldLease.step_out, 1),
 ]
 IN_SQLITE: list[tuple[Callable[..., Any], int]] = [
-    (SQLiteStore._run, 1),
-    (SQLiteStore._run, 2),
+    (SQLiteStore._run_one, 1),
+    (SQLiteStore._run_one, 2),
     (Database.commit, 1),
-    (Database.commit, 2),
+    (Database.plain_turn, 2),
+    (Database.moved, 2),  # the release is committed
 ]
 PLACES = [
     pytest.param(store, function, nth, id=f"{store}-{function.__qualname__}-{nth}")
@@ -162,6 +163,28 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
         again.release()  # False where the machine stood still for as long as the lease lasts
         assert hold.lock("another").try_acquire() is not None
         assert other.lock("third").try_acquire() is not None
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("function", [SQLiteStore._run_one, Database.plain_turn, Database.moved])
+def test_an_interrupt_of_a_plain_turn_leaves_nothing_held(
+    function: Callable[..., Any], nth: int, tmp_path: Path
+) -> None:
+    """The same where the row is known: before the one statement that a claim or a release then is, and after it."""
+    url = url_of("sqlite", tmp_path)
+    with leasehold.connect(url) as hold, leasehold.connect(url) as other:
+        lock = hold.lock("job", ttl=0.3)
+
+        def body() -> None:
+            with lock:
+                pass
+
+        body()
+        assert interrupted(body, at_entry(function.__code__, nth, interrupt))
+        gc.collect()
+        theirs = in_thread(lambda: other.lock("job", ttl=1.5).acquire(wait=PATIENCE))
+        assert theirs is not None and theirs.release()
+        body()
 
 
 @pytest.mark.parametrize("function", INNER)

@@ -71,6 +71,15 @@ def passing(error: BaseException) -> bool:
     return name_of(error).startswith(PASSING)
 
 
+# The record that commits is the last to be written. These mean that it was not.
+UNDONE = ("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_PERM")
+
+
+def undone(error: BaseException) -> bool:
+    """True when a statement that failed has certainly changed nothing, also if it was to commit."""
+    return name_of(error).startswith(UNDONE)
+
+
 OURS = (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, MemoryError)
 
 

@@ -2,8 +2,9 @@
 users may write the file.
 
 A call is one turn: BEGIN IMMEDIATE, read, ``ledger.apply``, write, COMMIT, and after that the pushes. The time
-is read when the write lock is held. A call that finds the file in use waits together with the other calls of its
-process (``pending``), and one thread tries to get the file for all of them until their budgets are over.
+is read when the write lock is held. A plain turn over a row that this process knows takes one statement instead, which
+changes the row if it is still the known one. A call that finds the file in use waits together with the other calls of
+its process (``pending``), and one thread tries to get the file for all of them until their budgets are over.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from leasehold._core import ledger
-from leasehold._core.light_typing import TypeAlias
+from leasehold._core import ledger, plain
+from leasehold._core.light_typing import TypeAlias, TypeVar
 from leasehold._core.ops import (
     Beat,
     Claim,
@@ -58,6 +59,8 @@ WAITING = (Claim, Watch)  # their sender may get a push later
 
 Draft: TypeAlias = tuple[State | None, State]  # the state in the file, and the one to be written
 Drafts: TypeAlias = dict[str, Draft]
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 QUIET = 5.0  # seconds to wait before a fork for other threads to finish their turn
 
@@ -120,7 +123,7 @@ class SQLiteStore:
     # ------------------------------------------------------------ the port
 
     def execute(self, op: StoreOp) -> Reply:
-        if urgent(op) or not (self._pending or isinstance(op, Beat)):
+        if not (self._pending or isinstance(op, Beat)) or urgent(op):
             try:
                 return self._try(op)  # fast path: the file is free
             except TryAgain:
@@ -129,7 +132,7 @@ class SQLiteStore:
 
     async def execute_async(self, op: StoreOp) -> Reply:
         """On the loop's own thread where that needs no waiting; else on the thread of a claimant."""
-        if self._database is not None and (urgent(op) or not (self._pending or isinstance(op, Beat))):
+        if self._database is not None and (not (self._pending or isinstance(op, Beat)) or urgent(op)):
             try:
                 return self._try(op)
             except TryAgain:
@@ -280,7 +283,7 @@ class SQLiteStore:
         """One turn for all calls that wait, or TryAgain."""
         group = PendingGroup(self._pending)
         try:
-            replies = self._turn(group.ops, seconds)
+            replies = self._turn(self._run, group.ops, seconds)
         except LeaseholdError as error:
             if self._inside:  # a signal handler interrupted a turn, and that one ends the other calls
                 raise
@@ -320,18 +323,29 @@ class SQLiteStore:
     def _try(self, op: StoreOp) -> Reply:
         """One turn for this op alone, if the file is free now; else TryAgain."""
         try:
-            return _only(self._turn(lambda: (op,), 0))
+            return self._turn(self._run_one, op, 0)
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
 
-    def _turn(self, choose: Callable[[], Sequence[StoreOp]], seconds: float) -> list[Reply | LeaseholdError]:
-        """One transaction with the ops that are chosen when it has begun, or TryAgain when the file is in use for that
-        long."""
+    def _turn(
+        self, run: Callable[[Database, Given], tuple[Result, Sequence[Push]]], given: Given, seconds: float
+    ) -> Result:
+        """One transaction, or TryAgain when the file is in use for that long."""
         try:
             if not self._lock.acquire(timeout=seconds):
                 raise TryAgain(BUSY)
-            replies, pushes = self._transact(choose)
+            if self._inside:  # a signal handler interrupted a turn of this thread
+                raise unavailable(self._path, "is in use by the call that this one interrupts")
+            self._inside = True
+            try:
+                database = self._database
+                if database is None or database.in_transaction:  # the latter was left open by an interrupt
+                    self._drop()
+                    database = self._open()
+                result, pushes = run(database, given)
+            finally:
+                self._inside = False
         finally:
             try:
                 self._lock.release()  # the first thing here: an interrupt comes before it or after it
@@ -339,45 +353,49 @@ class SQLiteStore:
                 pass
         for push in pushes:
             self._folder.send(push)
-        return replies
+        return result
 
-    def _transact(self, choose: Callable[[], Sequence[StoreOp]]) -> tuple[list[Reply | LeaseholdError], list[Push]]:
-        if self._inside:  # a signal handler interrupted a turn of this thread
-            raise unavailable(self._path, "is in use by the call that this one interrupts")
-        self._inside = True
+    def _run_one(self, database: Database, op: StoreOp) -> tuple[Reply, Sequence[Push]]:
+        """One op. Most are plain, and change a row that this process knows already, which takes one statement."""
+        committing = True
         try:
-            database = self._database or self._open()
-            if database.in_transaction:  # an interrupt left it open
-                self._drop()
-                database = self._open()
-            return self._run(database, choose)
-        finally:
-            self._inside = False
+            reply: Reply | None = database.plain_turn(op, self.clock)
+            if reply is not None:
+                return reply, ()
+            committing = False
+            database.begin()
+            now = self.clock.instant()
+            _, reply, pushes = self._apply(database, now, op, None)
+            database.count_turn(now)
+            committing = True
+            database.commit()
+        except BaseException as error:
+            self._undo(database, error, committing)
+            raise
+        return reply, pushes
 
     def _run(
         self, database: Database, choose: Callable[[], Sequence[StoreOp]]
-    ) -> tuple[list[Reply | LeaseholdError], list[Push]]:
+    ) -> tuple[list[Reply | LeaseholdError], Sequence[Push]]:
+        """Several ops, which are chosen when the transaction has begun."""
         replies: list[Reply | LeaseholdError] = []
         pushes: list[Push] = []
+        drafts: Drafts = {}
         committing = False
         try:
             database.begin()
             ops = choose()
-            drafts: Drafts | None = {} if len(ops) > 1 else None
             now = self.clock.instant()
             for op in ops:
                 try:
-                    if isinstance(op, Group):
-                        outcome = self._together(database, now, op, drafts)
-                    else:
-                        outcome = self._apply(database, now, op, drafts)
+                    outcome = self._apply(database, now, op, drafts)
                 except LeaseholdError as error:  # a damaged row: nothing of it was changed
                     error.resource = op.resource or None
                     replies.append(error)
                     continue
                 replies.append(outcome.reply)
                 pushes.extend(outcome.pushes)
-            for resource, (before, after) in (drafts or {}).items():
+            for resource, (before, after) in drafts.items():
                 if after != (before or ledger.EMPTY):
                     database.write(resource, before, after)
             database.count_turn(now)
@@ -387,6 +405,29 @@ class SQLiteStore:
             self._undo(database, error, committing)
             raise
         return replies, pushes
+
+    def _apply(self, database: Database, now: Instant, op: StoreOp, drafts: Drafts | None) -> ledger.Outcome:
+        """One op. Of several, each resource is written once, at the end: hundreds may name the same one."""
+        if isinstance(op, Group):
+            return self._together(database, now, op, drafts)
+        if isinstance(op, Leaks):  # nothing here can lack an end
+            return ledger.Outcome(ledger.EMPTY, Page((), ""), ())
+        if isinstance(op, Scan):
+            return ledger.Outcome(ledger.EMPTY, database.page(op, now), ())
+        resource = op.resource
+        draft = drafts.get(resource) if drafts else None
+        try:
+            before, state = draft or _read(database, resource)
+        except DamagedRow:
+            if isinstance(op, Inspect):
+                return ledger.Outcome(ledger.EMPTY, View((), (), 0, 0, now.ms, unreadable=(DAMAGED,)), ())
+            raise
+        outcome = self._decide(state, now, op, advanced=draft is not None)
+        if drafts is not None:
+            drafts[resource] = before, outcome.state
+        elif outcome.state != state:
+            database.write(resource, before, outcome.state)
+        return outcome
 
     def _together(self, database: Database, now: Instant, op: Group, drafts: Drafts | None) -> ledger.Outcome:
         for step in op.steps:
@@ -401,30 +442,15 @@ class SQLiteStore:
                 break
         return ledger.Outcome(ledger.EMPTY, ledger.group_reply(replies), tuple(pushes))
 
-    def _apply(
-        self, database: Database, now: Instant, op: ResourceOp | Scan | Leaks, drafts: Drafts | None
-    ) -> ledger.Outcome:
-        """One op. Of several, each resource is written once, at the end: hundreds may name the same one."""
-        if isinstance(op, Leaks):  # nothing here can lack an end
-            return ledger.Outcome(ledger.EMPTY, Page((), ""), ())
-        if isinstance(op, Scan):
-            return ledger.Outcome(ledger.EMPTY, database.page(op, now), ())
-        resource = op.resource
-        draft = drafts.get(resource) if drafts else None
-        try:
-            before, state = draft or _read(database, resource)
-        except DamagedRow:
-            if isinstance(op, Inspect):
-                return ledger.Outcome(ledger.EMPTY, View((), (), 0, 0, now.ms, unreadable=(DAMAGED,)), ())
-            raise
-        advanced = draft is not None
+    def _decide(self, state: State, now: Instant, op: ResourceOp, advanced: bool) -> ledger.Outcome:
+        """The turn of the ledger, or a plain one. The sender of a claim that must wait gets a socket first, or no push
+        is promised to it."""
+        quick = plain.turn(state, now, op)
+        if quick is not None:
+            return ledger.Outcome(*quick, ())
         outcome = ledger.apply(state, now, op, self._reachable, advanced)
         if isinstance(op, WAITING) and not (self._answered(outcome) or self._bound(op.address)):
             outcome = ledger.apply(state, now, op._replace(address=""), self._reachable, advanced)
-        if drafts is not None:
-            drafts[resource] = before, outcome.state
-        elif outcome.state != state:
-            database.write(resource, before, outcome.state)
         return outcome
 
     @staticmethod
@@ -476,11 +502,11 @@ class SQLiteStore:
             return
         if passing:
             raise TryAgain(LOCKED) from error
-        if committing and failures.name_of(error) != "SQLITE_FULL":  # the commit record is the last to be written
+        if committing and not failures.undone(error):
             raise OutcomeUnknown(
                 f"the database {self._path} failed while a change was being written: {error}"
             ) from error
-        if not sound and not committing:
+        if not sound:
             raise TryAgain(REPLACED) from error
         raise failures.refusal(self._path, error) from error
 
