@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from leasehold._core import driver
-from leasehold._core.light_typing import Any, TypeVar
-from leasehold._core.ops import Defer, Op, Park, Push, TimedReply
+from leasehold._core import driver, flows
+from leasehold._core.flows import FirstRelease
+from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
+from leasehold._core.ops import Defer, Op, Park, Push, Released, TimedReply
 from leasehold._core.ports import WAKE, Store
 from leasehold._runtime.engine import CLOSED, CoordinatorClosed, Engine
 from leasehold._runtime.held_lease import Listener
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
+
+if TYPE_CHECKING:
+    from leasehold._runtime.held_lease import HeldLease
 
 R = TypeVar("R")
 
@@ -74,6 +78,8 @@ class PushRouter:
 class AsyncDriver:
     """The asyncio side of one coordinator."""
 
+    expected = (LeaseholdError, asyncio.CancelledError)  # what a flow raises after it has cleaned up
+
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         engine.caller = asyncio.current_task
@@ -115,6 +121,26 @@ class AsyncDriver:
             return await driver.drive_async(flow, perform)
         except CoordinatorClosed:
             raise StoreUnavailable(CLOSED) from None
+
+    async def release(self, held: HeldLease) -> bool:
+        """Release a lease. True when it was ours until now. Fast path: the store confirms it. Anything else, and
+        whatever is raised meanwhile, cancellation included, goes on in the flow (``_core/flows.py``)."""
+        engine = self.engine
+        now = engine.clock.now()
+        connection = self.connection(asyncio.get_running_loop())
+        op = held.begin_release(now)
+        if op is None:
+            return False
+        first = None
+        if not engine.closed:
+            try:
+                reply = await connection.execute(op)
+                if type(reply) is Released:
+                    return held.end_release(op, reply)
+                first = FirstRelease(op, TimedReply(reply, engine.clock.now()))
+            except BaseException as error:
+                first = FirstRelease(op, None, error)
+        return await self.drive(flows.release(held, now, first), connection)
 
     # ------------------------------------------------------------ what a lease needs of its loop
 

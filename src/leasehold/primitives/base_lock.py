@@ -4,26 +4,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 from leasehold._core import flows
+from leasehold._core.claims import make_tuple
 from leasehold._core.durations import wait_seconds
 from leasehold._core.flows import AcquireRequest
 from leasehold._core.holding import ALIVE, LOST, LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeAlias
 from leasehold._core.names import Name
-from leasehold._core.ops import Defer, Op
+from leasehold._core.ops import Defer
 from leasehold._core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE
 from leasehold._runtime import shutdown
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
 from leasehold._runtime.registry import Attempt
-from leasehold.errors import NotHeld
+from leasehold.errors import LeaseholdError, NotHeld
 from leasehold.primitives.base_lease import BaseLease
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
+    from leasehold._core.flows import FirstClaim
     from leasehold._core.ports import Connection
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.background import OnReply
@@ -76,6 +78,7 @@ class BaseLock(ABC):
 
     __slots__ = ("__weakref__", "_bodies", "_engine", "_name", "_options")
 
+    _expected: tuple[type[BaseException], ...] = (LeaseholdError,)  # what a flow raises after it has cleaned up
     _rule = MUTEX
     _kinds: tuple[str, ...] = EXCLUSIVE  # the rules whose leases release() of this lock gives back
     _permits = 1
@@ -97,10 +100,8 @@ class BaseLock(ABC):
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
 
-    def _acquire_events(self, wait: float | None) -> AcquireEvents | None:
-        """What reports this acquire to observers; None when there are none."""
-        if not self._engine.observers.active():
-            return None
+    def _acquire_events(self, wait: float | None) -> AcquireEvents:
+        """What reports this acquire to observers."""
         from leasehold._runtime.events import AcquireEvents
 
         return AcquireEvents(self._engine, self._name, self._options.ttl_ms, wait)
@@ -110,44 +111,31 @@ class BaseLock(ABC):
         meta = options.meta_text
         if events is not None:
             meta = events.carried_meta(options.meta) or meta
-        return AcquireRequest(
-            name=self._name,
-            ttl_ms=options.ttl_ms,
-            wait=wait,
-            renews=options.renews,
-            at_least_ms=options.at_least_ms,
-            rule=self._rule,
-            permits=self._permits,
-            limit=self._limit,
-            address=address,
-            holder_address=self._engine.holder_address(),
-            meta=meta,
-            delay_ms=options.delay_ms,
-        )
+        pushes = self._engine.watchdog.holder_pushes
+        return make_tuple(  # in the order of its fields: every acquire makes one, and keywords are slow
+            AcquireRequest,
+            (
+                self._name, options.ttl_ms, wait, options.renews, options.at_least_ms, self._rule, self._permits,
+                self._limit, address, "" if pushes is None else pushes.address, meta, options.delay_ms,
+            ),
+        )  # fmt: skip
 
-    def _attempt(
-        self,
-        wait: float | None,
-        address: str,
-        pushes: dict[str, Any] | None,
-        events: AcquireEvents | None,
-        ticket: Ticket | None,
-    ) -> tuple[Attempt, Coroutine[Op, Any, LocalGrant]]:
-        """A new attempt and its flow, which queues for the resource, or adopts the lease of a ticket."""
-        engine = self._engine
-        request = self._request(wait, address, events)
-        attempt = Attempt(request, events, pushes)
+    def _flow(self, attempt: Attempt, now: float, first: FirstClaim | None, ticket: Ticket | None) -> Any:
+        """The flow of an attempt: it queues for the resource, or adopts the lease of a ticket."""
+        engine, request = self._engine, attempt.request
         if ticket is None:
-            return attempt, flows.acquire(request, attempt.new_owner, engine.floor, engine.clock.now(), None, engine)
-        return attempt, flows.adopt(request, ticket, attempt.new_owner(), engine.floor, engine.clock.now())
+            attempt.flow = flows.acquire(request, attempt.new_owner, engine.floor, now, first, engine)
+        else:
+            attempt.flow = flows.adopt(request, ticket, attempt.new_owner(), engine.floor, now)
+        return attempt.flow
 
-    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None) -> HeldLease:
+    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None, epoch: int) -> HeldLease:
         """Register what was granted with this thread or task, and with the watchdog."""
         engine = self._engine
         held = HeldLease(self._name, grant, engine.watchdog.transitions, self._options, anchor)
         if events is not None:
             events.granted(held)  # first: its loss, however soon, must be reported after it
-        engine.register(held, anchor)
+        engine.register(held, anchor, epoch)
         return held
 
     @abstractmethod
@@ -160,17 +148,17 @@ class BaseLock(ABC):
     # exception), discard the attempt, forget its pushes, give the connection back. They discard the attempt themselves:
     # an interrupt at the entry of a method would leave it pending for ever.
 
-    def _clean_up(
-        self, flow: Any, attempt: Attempt, grant: LocalGrant | None, anchor: object, error: BaseException
-    ) -> None:
+    def _clean_up(self, attempt: Attempt, grant: LocalGrant | None, anchor: object, error: BaseException) -> None:
         """After an exception: leave nothing claimed. A flow that raised it has cleaned up itself. One whose driver was
-        interrupted has not, and neither has one whose grant could not be kept."""
+        interrupted may not have, nor has one whose grant could not be kept, nor one that had not begun."""
+        flow = attempt.flow
         if grant is not None:
             for held in self._leases_of(attempt, anchor):
                 self._release_in_background(held)
-        if grant is not None or flow.cr_frame is not None:
+        if grant is not None or flow is None or flow.cr_frame is not None or not isinstance(error, self._expected):
             self._engine.withdraw(attempt)
-            flow.close()
+            if flow is not None:
+                flow.close()
         if attempt.acquire_events is not None:
             attempt.acquire_events.failed(error)
         if self._engine.closed:

@@ -100,7 +100,7 @@ class Lease(BaseLease):
         if self._held.step_out():
             return self._settle() != LOST
         try:
-            ours = sync.run(self._engine, flows.release(self._held, self._engine.clock.now()))
+            ours = sync.release(self._engine, self._held)
             self._finish_release(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() releases it
             self._finish_release(False)
@@ -205,7 +205,7 @@ class AsyncLease(BaseLease):
         if self._held.step_out():
             return self._settle() != LOST
         try:
-            ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
+            ours = await self._driver.release(self._held)
             self._finish_release(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() releases it
             self._finish_release(False)

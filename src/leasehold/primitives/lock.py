@@ -13,15 +13,19 @@ from __future__ import annotations
 from threading import current_thread
 from types import TracebackType
 
+from leasehold._core.claims import budget_ms, claim, immediate_grant
+from leasehold._core.flows import FirstClaim
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
+from leasehold._core.ops import TimedReply
 from leasehold._core.resource_flows import inspect_resource
 from leasehold._core.rules import READ, SEMAPHORE, WRITE
 from leasehold._runtime import sync
-from leasehold._runtime.engine import Engine
+from leasehold._runtime.engine import FORKED, Engine
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
-from leasehold.errors import LeaseholdError, NotAcquired
+from leasehold._runtime.registry import Attempt
+from leasehold.errors import LeaseholdError, NotAcquired, StoreUnavailable
 from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
 
@@ -30,8 +34,10 @@ if TYPE_CHECKING:
     import threading
 
     from leasehold._core.durations import Duration
+    from leasehold._core.holding import LocalGrant
+    from leasehold._core.ports import Connection
     from leasehold._core.tickets import Ticket
-    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.aio import AsyncDriver, PushRouter
 
 
 class Lock(BaseLock):
@@ -102,25 +108,25 @@ class Lock(BaseLock):
 
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:
         engine = self._engine
-        engine.ensure_open()
-        if self._may_reenter() and (known := self._reenter(thread)) is not None:
+        if engine.closed:
+            engine.ensure_open()
+        if self._options.reentrant and (known := self._reenter(thread)) is not None:
             return known  # type: ignore[no-any-return]  # of _lease
-        events = self._acquire_events(wait)
+        events = self._acquire_events(wait) if engine.observers.active() else None
         connection = engine.connections.borrow()
         borrowed = [connection]
-        attempt, flow = self._attempt(wait, connection.address, None, events, ticket)
+        attempt = Attempt(self._request(wait, connection.address, events), engine.epoch, events)
         grant = None
         try:
             engine.pending.add(attempt)
-            watched = connection if events is None else events.observed_connection(connection)
-            grant = sync.drive(engine, flow, watched)
-            lease = self._lease_class(engine, self._keep(grant, thread, events))
+            grant = self._claim(attempt, connection, ticket)
+            lease = self._lease_class(engine, self._keep(grant, thread, events, attempt.epoch))
             engine.pending.discard(attempt)
-            self._finish(attempt, borrowed)
+            engine.connections.give_back(borrowed.pop())
             return lease  # inside the try: an interrupt on the way out must not lose it
         except BaseException as error:
             try:
-                self._clean_up(flow, attempt, grant, thread, error)
+                self._clean_up(attempt, grant, thread, error)
             finally:
                 engine.pending.discard(attempt)
                 try:
@@ -129,6 +135,31 @@ class Lock(BaseLock):
                     self._finish(attempt, borrowed)
                     raise
             raise
+
+    def _claim(self, attempt: Attempt, connection: Connection, ticket: Ticket | None) -> LocalGrant:
+        """From the first claim to the grant. Fast path: the first claim is granted, and no flow is needed."""
+        engine, request, events = self._engine, attempt.request, attempt.acquire_events
+        now = engine.clock.now
+        sent = now()
+        first = None
+        if ticket is None and events is None and not engine.closed:
+            owner = attempt.new_owner()
+            op = claim(request, owner, 1, engine.floor(), budget_ms(request.wait, 0.0))
+            try:
+                reply: Any = connection.execute(op)
+                at = now()
+                grant = immediate_grant(request, owner, sent, reply, at)
+                if grant is not None and engine.epoch == attempt.epoch:
+                    return grant
+                first = FirstClaim(owner, TimedReply(reply, at))
+            except BaseException as error:
+                first = FirstClaim(owner, None, error)
+        if engine.epoch != attempt.epoch:  # a signal handler has forked, and this is the child
+            raise StoreUnavailable(FORKED)
+        if events is not None:
+            connection = events.observed_connection(connection)
+        waited: LocalGrant = sync.drive(engine, self._flow(attempt, sent, first, ticket), connection, attempt.epoch)
+        return waited
 
     def _adopt(self, ticket: Ticket) -> Lease:
         return self._acquire(None, current_thread(), ticket)
@@ -146,8 +177,15 @@ class AsyncLock(BaseLock):
     _lease_class = AsyncLease
 
     def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
-        BaseLock.__init__(self, engine, name, options)
+        self._bodies = {}
+        self._engine = engine
+        self._name = name
+        self._options = options
         self._driver = driver
+
+    @property
+    def _expected(self) -> tuple[type[BaseException], ...]:  # type: ignore[override]  # asyncio is loaded late
+        return self._driver.expected
 
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLease | None:
         """Wait for a lease; None when the wait is over first. ``wait=None`` waits for ever, 0 tries once."""
@@ -196,25 +234,26 @@ class AsyncLock(BaseLock):
 
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncLease:
         engine = self._engine
-        engine.ensure_open()
-        if self._may_reenter() and (known := self._reenter(task)) is not None:
+        if engine.closed:
+            engine.ensure_open()
+        if self._options.reentrant and (known := self._reenter(task)) is not None:
             return known  # type: ignore[no-any-return]  # of _lease
-        events = self._acquire_events(wait)
+        events = self._acquire_events(wait) if engine.observers.active() else None
         loop = task.get_loop()
         connection = self._driver.connection(loop)  # all tasks of the loop share it: there is nothing to give back
-        attempt, flow = self._attempt(wait, connection.address, connection.pushes, events, ticket)
+        attempt = Attempt(self._request(wait, connection.address, events), engine.epoch, events, connection.pushes)
         grant = None
         try:
             engine.pending.add(attempt)
-            watched = connection if events is None else events.observed_async_connection(connection)
-            grant = await self._driver.drive(flow, watched)
-            lease = self._lease_class(engine, self._keep(grant, task, events), self._driver, loop)
+            grant = await self._claim(attempt, connection, ticket)
+            held = self._keep(grant, task, events, attempt.epoch)
+            lease = self._lease_class(engine, held, self._driver, loop)
             engine.pending.discard(attempt)
-            self._finish(attempt)
+            attempt.forget_pushes()
             return lease  # inside the try: an interrupt on the way out must not lose it
         except BaseException as error:
             try:
-                self._clean_up(flow, attempt, grant, task, error)
+                self._clean_up(attempt, grant, task, error)
             finally:
                 engine.pending.discard(attempt)
                 try:
@@ -223,6 +262,31 @@ class AsyncLock(BaseLock):
                     self._finish(attempt)
                     raise
             raise
+
+    async def _claim(self, attempt: Attempt, connection: PushRouter, ticket: Ticket | None) -> LocalGrant:
+        """From the first claim to the grant. Fast path: the first claim is granted, and no flow is needed."""
+        engine, request, events = self._engine, attempt.request, attempt.acquire_events
+        now = engine.clock.now
+        sent = now()
+        first = None
+        if ticket is None and events is None and not engine.closed:
+            owner = attempt.new_owner()
+            op = claim(request, owner, 1, engine.floor(), budget_ms(request.wait, 0.0))
+            try:
+                reply: Any = await connection.execute(op)
+                at = now()
+                grant = immediate_grant(request, owner, sent, reply, at)
+                if grant is not None and engine.epoch == attempt.epoch:
+                    return grant
+                first = FirstClaim(owner, TimedReply(reply, at))
+            except BaseException as error:  # a cancellation, too
+                first = FirstClaim(owner, None, error)
+        if engine.epoch != attempt.epoch:  # a signal handler has forked, and this is the child
+            raise StoreUnavailable(FORKED)
+        if events is not None:
+            connection = events.observed_async_connection(connection)
+        waited: LocalGrant = await self._driver.drive(self._flow(attempt, sent, first, ticket), connection)
+        return waited
 
     async def _adopt(self, ticket: Ticket) -> AsyncLease:
         return await self._acquire(None, self._driver.task(), ticket)

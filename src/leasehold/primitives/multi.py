@@ -86,7 +86,7 @@ class GroupAttempt:
 
             self.events = GroupAcquireEvents(engine, self._wait)
         self._requests = [part._request(self._wait, address, self._events_of(part)) for part in self._rest]
-        self.attempt = Attempt(self._requests[0], None, pushes)
+        self.attempt = Attempt(self._requests[0], engine.epoch, None, pushes)
         engine.pending.add(self.attempt)
         self._flow = acquire_all(self._requests, self, engine.floor, engine.clock.now(), engine)
         flow: Coroutine[Op, Any, list[Holding]] = self._flow
@@ -104,7 +104,7 @@ class GroupAttempt:
 
     def keep(self, place: int, grant: LocalGrant) -> HeldLease:
         part = self._rest[place]
-        held = part._keep(grant, self._anchor, self._events_of(part))
+        held = part._keep(grant, self._anchor, self._events_of(part), self.attempt.epoch)
         held.warned = True  # no guard can see it before all are granted
         self._kept.append(held)
         if self.events is not None:
