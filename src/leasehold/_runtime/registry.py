@@ -62,7 +62,9 @@ class LeaseRegistry:
         if others is None or others.anchor() is not anchor:  # of an earlier thread or task with the same id
             self._by_id[id(anchor)] = held
             return
-        held.outer = table.get(held.name.text)
+        outer = table.get(held.name.text)
+        if outer is not None:
+            held.outer = outer
         table[held.name.text] = held
         self._by_id[id(anchor)] = table
 

@@ -201,6 +201,8 @@ class BaseLease:
         self._engine.forget(held)
         if held.phase == RELEASING:  # the coordinator was closed in between
             self._release_unconfirmed()
+        elif held._rare is None and held.options.protects is None:
+            return  # nobody observes it: the usual end
         elif ours or self._released_late():
             watchdog.report_release(held, ours)
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 from leasehold._core import flows
 from leasehold._core.claims import make_tuple
@@ -50,11 +49,13 @@ RULE_NAMES = tuple(RULES)
 Bodies: TypeAlias = "dict[object, tuple[Any, Any]]"
 
 
-def innermost_body(bodies: Bodies, caller: Callable[[], object]) -> Any:
+def innermost_body(bodies: Bodies, caller: object) -> Any:
     """What the body that ends now has entered: the innermost of the caller. A body that moved to another thread or
     task, as a generator's does, is found when it is the only one."""
-    known = list(bodies.values())
-    body = known[0] if len(known) == 1 else bodies.get(caller())
+    body = bodies.get(caller)
+    if body is None:
+        known = list(bodies.values())
+        body = known[0] if len(known) == 1 else None
     return None if body is None else body[0]
 
 
@@ -215,7 +216,7 @@ class BaseLock(ABC):
         self._bodies[anchor] = (lease, self._bodies.get(anchor))
         lease._held.bodies += 1
 
-    def _innermost(self, caller: Callable[[], object]) -> Any:
+    def _innermost(self, caller: object) -> Any:
         lease = innermost_body(self._bodies, caller)
         if lease is None:
             raise self._not_held()

@@ -96,14 +96,14 @@ class Lock(BaseLock):
     ) -> None:
         lease = depth = None
         try:
-            lease = self._innermost(current_thread)
+            lease = self._innermost(current_thread())
             depth = lease._held.depth
             self._leave(lease)
             lease.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
         except BaseException:  # an interrupt
-            self._abandon(lease or self._innermost(current_thread), depth)
+            self._abandon(lease or self._innermost(current_thread()), depth)
             raise
 
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:
@@ -228,7 +228,7 @@ class AsyncLock(BaseLock):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = self._innermost(self._driver.task)
+        lease = self._innermost(self._driver.task())
         self._leave(lease)
         await lease.__aexit__(kind, error, trace)
 

@@ -10,7 +10,7 @@ and give ``wait`` an end where you cannot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from threading import current_thread
 from types import TracebackType
 
@@ -211,7 +211,7 @@ class BaseAll:
         for lease in leases:
             lease._held.bodies += 1
 
-    def _innermost(self, caller: Callable[[], object]) -> Any:
+    def _innermost(self, caller: object) -> Any:
         leases = innermost_body(self._bodies, caller)
         if leases is None:
             raise self._not_held()
@@ -304,14 +304,14 @@ class All(BaseAll, Generic[*Each]):
         leases: Any = None
         depths: list[int] = []
         try:
-            leases = self._innermost(current_thread)
+            leases = self._innermost(current_thread())
             depths = [lease._held.depth for lease in leases]
             self._leave(leases)
             leases.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
         except BaseException:  # an interrupt
-            self._abandon(leases or self._innermost(current_thread), depths)
+            self._abandon(leases or self._innermost(current_thread()), depths)
             raise
 
     def _acquire(self, wait: float | None, thread: threading.Thread) -> Leases[*Each]:
@@ -397,7 +397,7 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leases = self._innermost(self._driver.task)
+        leases = self._innermost(self._driver.task())
         self._leave(leases)
         await leases.__aexit__(kind, error, trace)
 

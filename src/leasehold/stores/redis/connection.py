@@ -134,10 +134,11 @@ class RedisConnection:
             if not self._gets_pushes:
                 op = protocol.without_pushes(op)
             reply = self._exchange(protocol.request(op), give_up)
-            if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
-                reply = self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
             if type(reply) is ReplyError:
-                raise failures.refusal(self._server.target.server, reply) from reply
+                if str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
+                    reply = self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
+                if type(reply) is ReplyError:
+                    raise failures.refusal(self._server.target.server, reply) from reply
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
@@ -154,18 +155,14 @@ class RedisConnection:
 
     def _exchange(self, request: bytes, give_up: float) -> Any:
         try:
-            socket = self._socket or self.connect(give_up)
             try:
-                reply = socket.exchange(request, give_up)
+                return (self._socket or self.connect(give_up)).exchange(request, give_up)
             except NotSent:
                 self.drop()
-                socket = self.connect(give_up)
-                reply = socket.exchange(request, give_up)
+                return self.connect(give_up).exchange(request, give_up)
         except Broken as error:
             self.drop()
             raise failures.unanswered(self._server.target.server, error) from error
-        socket.used = time.monotonic()
-        return reply
 
     def next_push(self, seconds: float) -> Push | None:
         if not self._pushes:

@@ -86,11 +86,17 @@ class RedisSocket:
     def exchange(self, request: bytes, give_up: float) -> Any:
         """Send, and wait for the one reply."""
         self.busy = True
-        give_up = min(give_up, time.monotonic() + self._reply_timeout)
+        self.used = now = time.monotonic()
+        give_up = min(give_up, now + self._reply_timeout)
         self._send(request, give_up)
-        reply = self._receive(give_up)
-        self.busy = False
-        return reply
+        left = give_up - now  # nearly: sending is quick
+        while self._read_some(left):
+            reply = self._next()
+            if reply is not NOTHING:
+                self.busy = False
+                return reply
+            left = give_up - time.monotonic()
+        raise Broken(SLOW)
 
     def exchange_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> list[Any]:
         """Send several commands at once, and wait for all their replies."""
