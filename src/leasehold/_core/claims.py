@@ -60,6 +60,20 @@ def claim(request: AcquireRequest, owner: str, beat: int, floor: int, budget_ms:
     )  # fmt: skip
 
 
+class ClaimTemplate:
+    """What is the same in all first claims of a lock over one connection, and what that connection makes of it."""
+
+    __slots__ = ("packed", "request")
+
+    def __init__(self, request: AcquireRequest) -> None:
+        self.request = request
+        self.packed: Callable[[str, int], bytes] | None = None  # (owner, floor) -> the bytes to send
+
+    def claim(self, owner: str, floor: int, budget_ms: int) -> ops.Claim:
+        """The first claim of this owner."""
+        return claim(self.request, owner, 1, floor, budget_ms)
+
+
 def budget_ms(give_up: float | None, now: float) -> int:
     """How long one call may take for a caller that gives up at ``give_up``, seen from ``now``."""
     if give_up is None:

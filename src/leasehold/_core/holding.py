@@ -115,8 +115,8 @@ class LocalGrant:
 
 
 class Rare(Generic[T]):
-    """A field that few holdings ever set, always under their lock. Its default is kept here; what was set is kept in one
-    dictionary for all such fields of a holding, which most never have. A process may hold a hundred thousand."""
+    """A field that few holdings ever set, always under their lock. Its default is kept here; what was set is kept in
+    one dictionary for all such fields of a holding, which most never have. A process may hold a hundred thousand."""
 
     def __init__(self, default: T) -> None:
         self._default = default

@@ -34,6 +34,7 @@ class PushRouter:
         self.pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
         self.subscriber = store.listen(self._arrived)
         self.execute = self.subscriber.execute_async
+        self.claim = getattr(self.subscriber, "claim_async", None)  # not every store has it
 
     @property
     def address(self) -> str:

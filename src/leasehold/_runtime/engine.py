@@ -114,8 +114,9 @@ class Engine:
 
     def forget(self, held: HeldLease) -> None:
         """It is over, and every listener knows."""
-        self.watchdog.remove(held)
-        with self.watchdog.transitions:
+        watchdog = self.watchdog
+        with watchdog.transitions:
+            watchdog.remove(held)
             self.registry.remove(held)
         held.drop_references()
 

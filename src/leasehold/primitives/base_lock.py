@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from leasehold._core import flows
-from leasehold._core.claims import make_tuple
+from leasehold._core.claims import ClaimTemplate, make_tuple
 from leasehold._core.durations import wait_seconds
 from leasehold._core.flows import AcquireRequest
 from leasehold._core.holding import ALIVE, LOST, LocalGrant
@@ -39,6 +39,8 @@ class Unset:
 
 
 UNSET = Unset()
+MOST_TEMPLATES = 1024
+_templates: dict[tuple[Any, ...], ClaimTemplate] = {}  # of locks that were used lately
 RULE_NAMES = tuple(RULES)
 
 # ---------------------------------------------------------------- with bodies
@@ -120,6 +122,19 @@ class BaseLock(ABC):
                 self._limit, address, "" if pushes is None else pushes.address, meta, options.delay_ms,
             ),
         )  # fmt: skip
+
+    def _template(self, wait: float | None, address: str) -> ClaimTemplate:
+        """What is the same in all claims of this lock over one connection. A lock that is made anew for each use finds
+        it again."""
+        pushes = self._engine.watchdog.holder_pushes
+        holder = "" if pushes is None else pushes.address
+        key = (self._name, self._options, wait, address, holder, self._rule, self._permits, self._limit)
+        template = _templates.get(key)
+        if template is None:
+            if len(_templates) >= MOST_TEMPLATES:
+                _templates.clear()
+            template = _templates[key] = ClaimTemplate(self._request(wait, address, None))
+        return template
 
     def _flow(self, attempt: Attempt, now: float, first: FirstClaim | None, ticket: Ticket | None) -> Any:
         """The flow of an attempt: it queues for the resource, or adopts the lease of a ticket."""
@@ -217,15 +232,21 @@ class BaseLock(ABC):
         lease._held.bodies += 1
 
     def _innermost(self, caller: object) -> Any:
-        lease = innermost_body(self._bodies, caller)
+        body = self._bodies.get(caller)
+        lease = innermost_body(self._bodies, caller) if body is None else body[0]
         if lease is None:
             raise self._not_held()
         return lease
 
     def _leave(self, lease: BaseLease) -> None:
         """A body ends. Its anchor is the thread or task that entered, which the body keeps alive."""
-        held = lease._held
-        if leave_body(self._bodies, held.anchor(), lease):
+        held, bodies = lease._held, self._bodies
+        anchor = held.anchor()
+        body = bodies.get(anchor)
+        if body is not None and body[0] is lease and body[1] is None:  # the usual case of leave_body
+            del bodies[anchor]
+            held.bodies -= 1
+        elif leave_body(bodies, anchor, lease):
             held.bodies -= 1
 
     def _abandon(self, lease: BaseLease, depth: int | None = None) -> None:

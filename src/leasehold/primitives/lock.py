@@ -13,7 +13,7 @@ from __future__ import annotations
 from threading import current_thread
 from types import TracebackType
 
-from leasehold._core.claims import budget_ms, claim, immediate_grant
+from leasehold._core.claims import ClaimTemplate, budget_ms, immediate_grant
 from leasehold._core.flows import FirstClaim
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
@@ -85,7 +85,8 @@ class Lock(BaseLock):
         thread = current_thread()
         lease = self._acquire(self._options.wait, thread)
         try:
-            self._enter(lease, thread)
+            self._bodies[thread] = (lease, self._bodies.get(thread))  # as in _enter
+            lease._held.bodies += 1
         except BaseException:
             self._abandon(lease)
             raise
@@ -115,11 +116,13 @@ class Lock(BaseLock):
         events = self._acquire_events(wait) if engine.observers.active() else None
         connection = engine.connections.borrow()
         borrowed = [connection]
-        attempt = Attempt(self._request(wait, connection.address, events), engine.epoch, events)
+        template = self._template(wait, connection.address) if events is None and ticket is None else None
+        request = self._request(wait, connection.address, events) if template is None else template.request
+        attempt = Attempt(request, engine.epoch, events)
         grant = None
         try:
             engine.pending.add(attempt)
-            grant = self._claim(attempt, connection, ticket)
+            grant = self._claim(attempt, connection, template, ticket)
             lease = self._lease_class(engine, self._keep(grant, thread, events, attempt.epoch))
             engine.pending.discard(attempt)
             engine.connections.give_back(borrowed.pop())
@@ -136,17 +139,23 @@ class Lock(BaseLock):
                     raise
             raise
 
-    def _claim(self, attempt: Attempt, connection: Connection, ticket: Ticket | None) -> LocalGrant:
+    def _claim(
+        self, attempt: Attempt, connection: Connection, template: ClaimTemplate | None, ticket: Ticket | None
+    ) -> LocalGrant:
         """From the first claim to the grant. Fast path: the first claim is granted, and no flow is needed."""
         engine, request, events = self._engine, attempt.request, attempt.acquire_events
         now = engine.clock.now
         sent = now()
         first = None
-        if ticket is None and events is None and not engine.closed:
-            owner = attempt.new_owner()
-            op = claim(request, owner, 1, engine.floor(), budget_ms(request.wait, 0.0))
+        if template is not None and not engine.closed:
+            owner, floor, budget = attempt.new_owner(), engine.floor(), budget_ms(request.wait, 0.0)
             try:
-                reply: Any = connection.execute(op)
+                quickly = getattr(connection, "claim", None)  # not every store has it
+                reply: Any = (
+                    quickly(template, owner, floor, budget)
+                    if quickly is not None
+                    else connection.execute(template.claim(owner, floor, budget))
+                )
                 at = now()
                 grant = immediate_grant(request, owner, sent, reply, at)
                 if grant is not None and engine.epoch == attempt.epoch:
@@ -241,11 +250,13 @@ class AsyncLock(BaseLock):
         events = self._acquire_events(wait) if engine.observers.active() else None
         loop = task.get_loop()
         connection = self._driver.connection(loop)  # all tasks of the loop share it: there is nothing to give back
-        attempt = Attempt(self._request(wait, connection.address, events), engine.epoch, events, connection.pushes)
+        template = self._template(wait, connection.address) if events is None and ticket is None else None
+        request = self._request(wait, connection.address, events) if template is None else template.request
+        attempt = Attempt(request, engine.epoch, events, connection.pushes)
         grant = None
         try:
             engine.pending.add(attempt)
-            grant = await self._claim(attempt, connection, ticket)
+            grant = await self._claim(attempt, connection, template, ticket)
             held = self._keep(grant, task, events, attempt.epoch)
             lease = self._lease_class(engine, held, self._driver, loop)
             engine.pending.discard(attempt)
@@ -263,17 +274,23 @@ class AsyncLock(BaseLock):
                     raise
             raise
 
-    async def _claim(self, attempt: Attempt, connection: PushRouter, ticket: Ticket | None) -> LocalGrant:
+    async def _claim(
+        self, attempt: Attempt, connection: PushRouter, template: ClaimTemplate | None, ticket: Ticket | None
+    ) -> LocalGrant:
         """From the first claim to the grant. Fast path: the first claim is granted, and no flow is needed."""
         engine, request, events = self._engine, attempt.request, attempt.acquire_events
         now = engine.clock.now
         sent = now()
         first = None
-        if ticket is None and events is None and not engine.closed:
-            owner = attempt.new_owner()
-            op = claim(request, owner, 1, engine.floor(), budget_ms(request.wait, 0.0))
+        if template is not None and not engine.closed:
+            owner, floor, budget = attempt.new_owner(), engine.floor(), budget_ms(request.wait, 0.0)
             try:
-                reply: Any = await connection.execute(op)
+                quickly = getattr(connection, "claim", None)  # not every store has it
+                reply: Any = await (
+                    quickly(template, owner, floor, budget)
+                    if quickly is not None
+                    else connection.execute(template.claim(owner, floor, budget))
+                )
                 at = now()
                 grant = immediate_grant(request, owner, sent, reply, at)
                 if grant is not None and engine.epoch == attempt.epoch:
