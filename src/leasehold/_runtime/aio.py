@@ -7,6 +7,7 @@ needs no await, so nothing can cancel the clean-up (trap 9).
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine
 
 from leasehold._core import driver, flows
@@ -216,7 +217,7 @@ class Interrupt:
     __slots__ = ("_before", "_fired", "_left", "_loop", "_task")
 
     def __init__(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
-        self._task = task
+        self._task = weakref.ref(task)  # the lease leads here: a task that an interrupt ended must not stay for it
         self._loop = loop
         self._before = task.cancelling()
         self._fired = self._left = False
@@ -231,7 +232,9 @@ class Interrupt:
     def _fire(self) -> None:
         if not self._left and not self._fired:  # of several leases more than one may be lost
             self._fired = True
-            self._task.cancel()
+            task = self._task()
+            if task is not None:
+                task.cancel()
 
     def leave(self) -> bool:
         """The body is over: cancel nothing from here on. True when its task was cancelled."""
@@ -240,14 +243,15 @@ class Interrupt:
 
     async def delivered(self, error: BaseException | None) -> bool:
         """After ``leave`` returned True: was the CancelledError that ended the body only ours?"""
-        if asyncio.current_task() is not self._task:
+        task = self._task()
+        if task is None or asyncio.current_task() is not task:
             return False
-        only_ours = self._task.uncancel() <= self._before
+        only_ours = task.uncancel() <= self._before
         if isinstance(error, asyncio.CancelledError):
             return only_ours
         try:  # requested, but the body ended before it arrived: let it arrive here
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if self._task.cancelling() > self._before:  # another cancellation, too
+            if task.cancelling() > self._before:  # another cancellation, too
                 raise
         return False

@@ -237,9 +237,17 @@ class AsyncLock(BaseLock):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = self._innermost(self._driver.task())
-        self._leave(lease)
-        await lease.__aexit__(kind, error, trace)
+        lease = depth = None
+        try:
+            lease = self._innermost(self._driver.task())
+            depth = lease._held.depth
+            self._leave(lease)
+            await lease.__aexit__(kind, error, trace)
+        except LeaseholdError:
+            raise
+        except BaseException:  # an interrupt, or a cancellation
+            self._abandon(lease or self._innermost(self._driver.task()), depth)
+            raise
 
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncLease:
         engine = self._engine

@@ -156,9 +156,10 @@ class AsyncRedisSocket(asyncio.Protocol):
                 if type(reply) is is_push and reply[0] != SUBSCRIBED:
                     self._on_push(reply)
                 else:
-                    future = waiting.popleft()[0]
+                    future = waiting[0][0]
                     if not future.done():
                         future.set_result(reply)
+                    waiting.popleft()  # last: an interrupt before it ends the socket, and with it every wait in here
             if self._doubted and not waiting:  # it was kept for these replies alone
                 self.abort()
         except (hiredis.HiredisError, IndexError) as error:  # it is no Redis, or sent a reply that was not requested

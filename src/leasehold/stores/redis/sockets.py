@@ -87,6 +87,8 @@ class RedisSocket:
     def exchange(self, request: bytes, give_up: float) -> Any:
         """Send, and wait for the one reply."""
         self.busy = True
+        if self._reader.has_data():
+            self._expect_no_reply()
         self.used = now = monotonic()
         left = min(give_up - now, self._reply_timeout)
         give_up = now + left
@@ -109,6 +111,7 @@ class RedisSocket:
     def exchange_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> list[Any]:
         """Send several commands at once, and wait for all their replies."""
         self.busy = True
+        self._expect_no_reply()
         give_up = min(give_up, time.monotonic() + self._reply_timeout)
         self._send(b"".join(map(pack, commands)), give_up)
         replies = [self._receive(give_up) for _ in commands]
@@ -150,6 +153,12 @@ class RedisSocket:
         if self.busy:  # an exchange was interrupted, and its reply is still to come
             raise Broken("it was interrupted")
         self.busy = True
+
+    def _expect_no_reply(self) -> None:
+        """A reply that came twice would be taken for that of the next request, and a release be believed that has not
+        happened."""
+        if self._next() is not NOTHING:
+            raise NotSent("it sent a reply that was not requested")
 
     def _send(self, request: bytes, give_up: float) -> None:
         try:
