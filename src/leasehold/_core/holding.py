@@ -621,8 +621,8 @@ class Holding:
             again = self._releases > 0  # an earlier one may have arrived, and "not yours" is no loss then (trap 11)
             self._releases += 1
             forget_ms = tombstone_ms(self.ttl_ms) if self._rare is not None and self._tombstone else 0
-            release = (self.name.text, self.owner, self.fence, forget_ms, again, BUDGET_MS)
-            return tuple.__new__(ops.Release, release)  # every release: this is quicker than a call of the class
+            fields = (self.name.text, self.owner, self.fence, forget_ms, again, BUDGET_MS)
+        return tuple.__new__(ops.Release, fields)  # every release: this is quicker than a call of the class
 
     def _gone(self) -> bool:
         """Is there nothing of it in the store, or nothing that is ours to give back?"""
