@@ -253,12 +253,12 @@ class Holding:
         "owner",
         "phase",
         "renew_at",
-        "renews",
         "rule",
-        "slots",
         "ttl_ms",
     )
 
+    renews = Rare(True)
+    slots = Rare[tuple[int, ...]](ONLY_SLOT)
     reason = Rare("")  # why it was lost
     _limits = Rare[HoldLimits | None](None)
     _unconfirmed = Rare[UnconfirmedChanges | None](None)
@@ -283,16 +283,18 @@ class Holding:
         self.owner = grant.owner
         self.fence = grant.fence
         self.rule = grant.rule
-        self.slots = grant.slots
         self.ttl_ms = self._renewal_ttl_ms = grant.ttl_ms  # that of the last confirmation, and of the next renewal
         self.deadline = grant.deadline
-        self.renews = renews
-        self.renew_at = grant.renew_at if renews else NEVER
+        self.renew_at = grant.renew_at
         self.phase = HELD
         self.depth = 1  # how often its owner has entered it
-        self._stop_at = grant.stop_at if renews else grant.deadline
+        self._stop_at = grant.stop_at
         self._releases = 0  # how many were begun
         self._renews_sent = 0  # the number of the last Renew
+        if not renews:
+            self.renews, self.renew_at, self._stop_at = False, NEVER, grant.deadline
+        if grant.slots != ONLY_SLOT:
+            self.slots = grant.slots
         if grant.unanswered:
             self._tombstone = True
         if max_hold is not None or max_idle is not None:

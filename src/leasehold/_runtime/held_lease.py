@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 
@@ -77,7 +76,6 @@ class HeldLease(Holding):
     through is, in the thread or task that acquired it. When neither is so, it is not renewed."""
 
     __slots__ = (
-        "acquired_at",
         "anchor",
         "bodies",
         "exported",
@@ -91,6 +89,9 @@ class HeldLease(Holding):
 
     _loss_listeners = Rare[tuple[Listener, ...] | None](())  # None: they were called
     _revocation_listeners = Rare[tuple[Listener, ...] | None](())  # the same
+    acquired_at = RareUnlocked(0.0)  # the same as ``since`` on the wall clock, once the program has asked for it
+    lost_event = RareUnlocked[Any](None)  # once the program has used it
+    revoked_event = RareUnlocked[Any](None)  # likewise
     doubted_deadline = RareUnlocked(0.0)  # the deadline at the last reported failure: a confirmation moves it
     end_reported = RareUnlocked(False)  # observers know of its end
     entered = RareUnlocked(0)  # the id of the thread or task inside a with of the Lease itself
@@ -105,8 +106,7 @@ class HeldLease(Holding):
     ) -> None:
         Holding.__init__(self, name, grant, lock, options.renews, options.max_hold, options.max_idle)
         self.options = options
-        self.acquired_at = time.time()
-        self.since = grant.at  # the same, on the local clock
+        self.since = grant.at  # when it was granted, on the local clock
         self.exported = False  # its fence was read, or sent along
         self.guarded = False  # it was shown to a guard
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it

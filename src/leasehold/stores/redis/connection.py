@@ -146,13 +146,13 @@ class RedisConnection:
 
     def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same as ``execute`` for the first claim of an acquire, quicker: most of it is packed already."""
-        now = time.monotonic()
-        socket = self._socket
-        if socket is None or socket.busy or now - socket.used > CHECK_AFTER or not self._gets_pushes:
-            return self.execute(template.claim(owner, floor, budget_ms))
-        packed = template.packed
-        if packed is None:
+        now, socket, packed = time.monotonic(), self._socket, template.packed
+        if packed is None and template.used:
             packed = template.packed = protocol.prepared_claim(template.claim("", 0, budget_ms))
+        template.used = True
+        ready = socket is not None and not socket.busy and now - socket.used <= CHECK_AFTER and self._gets_pushes
+        if packed is None or not ready:
+            return self.execute(template.claim(owner, floor, budget_ms))
         give_up = now + budget_ms / 1000
         try:
             reply = self._exchange(packed(owner, floor), give_up)

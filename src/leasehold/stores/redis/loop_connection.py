@@ -246,12 +246,13 @@ class LoopConnection:
 
     async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same as ``execute_async`` for the first claim of an acquire, quicker: most of it is packed already."""
-        now, socket = self._loop.time(), self._socket
-        if socket is None or now - socket.received_at > self._server.target.ping_after or not self._gets_pushes:
-            return await self.execute_async(template.claim(owner, floor, budget_ms))
-        packed = template.packed
-        if packed is None:
+        now, socket, packed = self._loop.time(), self._socket, template.packed
+        if packed is None and template.used:
             packed = template.packed = protocol.prepared_claim(template.claim("", 0, budget_ms))
+        template.used = True
+        silent = socket is None or now - socket.received_at > self._server.target.ping_after
+        if packed is None or socket is None or silent or not self._gets_pushes:
+            return await self.execute_async(template.claim(owner, floor, budget_ms))
         request, give_up = packed(owner, floor), now + budget_ms / 1000
         try:
             try:
