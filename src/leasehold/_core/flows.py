@@ -22,6 +22,7 @@ from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUna
 __all__ = [
     "AcquireRequest",
     "FirstClaim",
+    "FirstRelease",
     "acquire",
     "adopt",
     "change_meta",
@@ -33,15 +34,56 @@ __all__ = [
 ]
 
 
-class FirstClaim:
-    """A first claim that was sent together with others, and its answer. The flow that uses it also cleans it up."""
+# ---------------------------------------------------------------- first ops
+#
+# The first op of an acquire or a release may be sent before its flow begins: together with others, or on the fast path,
+# where most of them need no flow. The flow goes on from what came of it as if it had sent that op itself, and from then
+# on it is the flow that cleans up.
 
-    __slots__ = ("answer", "owner", "used")
 
-    def __init__(self, owner: str, answer: ops.TimedReply[ops.ClaimReply]) -> None:
-        self.owner = owner
-        self.answer = answer
+class First:
+    """What came of such an op: its answer, or what was raised instead, an interrupt included."""
+
+    __slots__ = ("_error", "answer", "used")
+
+    def __init__(self, answer: ops.TimedReply[Any] | None, error: BaseException | None = None) -> None:
+        self.answer: Any = answer  # None when there is an error
+        self._error = error
         self.used = False
+
+    def take(self) -> Any:
+        """The answer; or the error is raised. It is not kept: it leads to the frames that lead here, and would keep
+        alive what they refer to."""
+        self.used = True
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error
+        return self.answer
+
+
+class FirstClaim(First):
+    """The first claim of an acquire, as this owner."""
+
+    __slots__ = ("owner",)
+
+    def __init__(
+        self, owner: str, answer: ops.TimedReply[ops.ClaimReply] | None, error: BaseException | None = None
+    ) -> None:
+        First.__init__(self, answer, error)
+        self.owner = owner
+
+
+class FirstRelease(First):
+    """The first release of a holding."""
+
+    __slots__ = ("op",)
+
+    def __init__(self, op: ops.Release, answer: ops.TimedReply[Any] | None, error: BaseException | None = None) -> None:
+        First.__init__(self, answer, error)
+        self.op = op
 
 
 MOST_ADOPTIONS, RETRY_ADOPTION = 3, 0.05  # tries of an adoption that goes unanswered, and seconds between them
@@ -57,7 +99,7 @@ async def acquire(
     own_leases: OwnLeases | None = None,
 ) -> LocalGrant:
     """Claim and wait until granted or until the wait is over. An owner whose claim came to nothing is never used
-    again: the next attempt has a new one. ``first``: a claim that was sent at ``now`` and is answered already.
+    again: the next attempt has a new one. ``first``: a claim that was sent at ``now``, and what came of it.
     ``own_leases`` knows what the caller holds, so that it does not wait for itself for ever."""
     give_up = None if request.wait is None else now + request.wait
     for _ in range(MOST_OWNERS):
@@ -69,9 +111,9 @@ async def acquire(
                 if first is None:
                     answer = await claim(request, owner, 1, floor(), budget_ms(give_up, now))
                 else:
-                    first.used = True
-                    answer, first = first.answer, None
-                grant = immediate_grant(request, owner, now, answer)
+                    taken, first = first, None
+                    answer = taken.take()
+                grant = immediate_grant(request, owner, now, answer.reply, answer.at)
                 if grant is not None:
                     return grant
                 pending = PendingClaim(request, owner, floor, now, give_up, own_leases)
@@ -243,14 +285,14 @@ def _no_longer_good(request: AcquireRequest, ticket: Ticket, reason: str) -> Lea
     )
 
 
-async def release(holding: Holding, now: float) -> bool:
+async def release(holding: Holding, now: float, first: FirstRelease | None = None) -> bool:
     """Give back. True when it was ours until now. A release that goes unanswered is repeated in the background, and the
-    caller may repeat it, too."""
-    op = holding.begin_release(now)
+    caller may repeat it, too. ``first``: a release that was begun and sent at ``now``, and what came of it."""
+    op = holding.begin_release(now) if first is None else first.op
     if op is None:
         return False
     try:
-        answer = await op
+        answer = await op if first is None else first.take()
     except GeneratorExit:
         raise
     except BaseException as error:

@@ -134,7 +134,7 @@ class GroupAcquisition:
         for reply in answer.reply.replies:
             request, owner = self.pending[0]
             first = FirstClaim(owner, ops.TimedReply(reply, answer.at))  # type: ignore[arg-type]  # claims are answered so
-            grant = immediate_grant(request, owner, sent, first.answer)
+            grant = immediate_grant(request, owner, sent, reply, answer.at)
             if grant is None:
                 await self.withdraw(self.pending[1:])  # they must not be held while this one is waited for
                 del self.pending[1:]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from leasehold._core import ops
-from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from leasehold._core.names import Name
 from leasehold._core.policy import (
     BUDGET_MS,
@@ -30,6 +30,7 @@ from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld,
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+T = TypeVar("T")
 NEVER = float("inf")
 HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing", "released"
 ALIVE = (HELD, UNSURE)
@@ -111,6 +112,28 @@ class LocalGrant:
 
 
 # ---------------------------------------------------------------- parts of a holding
+
+
+class Rare(Generic[T]):
+    """A field that few holdings ever set, always under their lock. Its default is kept here; what was set is kept in
+    one dictionary for all such fields of a holding, which most never have. A process may hold a hundred thousand."""
+
+    def __init__(self, default: T) -> None:
+        self._default = default
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, holding: Holding, owner: type | None = None) -> T:
+        rare = holding._rare
+        found: T = self._default if rare is None else rare.get(self._name, self._default)
+        return found
+
+    def __set__(self, holding: Holding, value: T) -> None:
+        if holding._rare is None:
+            holding._rare = {}
+        holding._rare[self._name] = value
 
 
 class HoldLimits:
@@ -217,17 +240,11 @@ class Holding:
     """
 
     __slots__ = (
-        "_awaited",
-        "_awaited_until",
-        "_last_extension",
-        "_last_failure",
-        "_limits",
+        "_rare",
         "_releases",
         "_renewal_ttl_ms",
         "_renews_sent",
         "_stop_at",
-        "_tombstone",
-        "_unconfirmed",
         "deadline",
         "depth",
         "fence",
@@ -236,13 +253,21 @@ class Holding:
         "owner",
         "phase",
         "plain",
-        "reason",
         "renew_at",
-        "renews",
         "rule",
-        "slots",
         "ttl_ms",
     )
+
+    renews = Rare(True)
+    slots = Rare[tuple[int, ...]](ONLY_SLOT)
+    reason = Rare("")  # why it was lost
+    _limits = Rare[HoldLimits | None](None)
+    _unconfirmed = Rare[UnconfirmedChanges | None](None)
+    _last_failure = Rare[LeaseholdError | None](None)  # why the last renewal failed
+    _tombstone = Rare(False)  # a claim may still arrive: its release leaves a tombstone
+    _last_extension = Rare(0)  # the number of the last Renew that set another end
+    _awaited = Rare(0)  # Renews that a caller waits for now
+    _awaited_until = Rare(0.0)  # they are over by then, also when an interrupt hits the very end of one
 
     def __init__(
         self,
@@ -255,28 +280,25 @@ class Holding:
     ) -> None:
         self.name = name
         self.lock = lock
+        self._rare: dict[str, Any] | None = None
         self.owner = grant.owner
         self.fence = grant.fence
         self.rule = grant.rule
-        self.slots = grant.slots
         self.plain = grant.rule == MUTEX  # until it is changed: every renewal of it is like the last; see ``renewals``
         self.ttl_ms = self._renewal_ttl_ms = grant.ttl_ms  # that of the last confirmation, and of the next renewal
         self.deadline = grant.deadline
-        self.renews = renews
-        self.renew_at = grant.renew_at if renews else NEVER
+        self.renew_at = grant.renew_at
         self.phase = HELD
-        self.reason = ""  # why it was lost
         self.depth = 1  # how often its owner has entered it
-        self._stop_at = grant.stop_at if renews else grant.deadline
-        self._limits: HoldLimits | None = None
-        self._unconfirmed: UnconfirmedChanges | None = None
-        self._last_failure: LeaseholdError | None = None  # why the last renewal failed
-        self._tombstone = grant.unanswered  # a claim may still arrive: its release leaves a tombstone
+        self._stop_at = grant.stop_at
         self._releases = 0  # how many were begun
         self._renews_sent = 0  # the number of the last Renew; 0 before the first change
-        self._last_extension = 0  # the number of the last Renew that set another end
-        self._awaited = 0  # Renews that a caller waits for now
-        self._awaited_until = 0.0  # they are over by then, also when an interrupt hits the very end of one
+        if not renews:
+            self.renews, self.renew_at, self._stop_at = False, NEVER, grant.deadline
+        if grant.slots != ONLY_SLOT:
+            self.slots = grant.slots
+        if grant.unanswered:
+            self._tombstone = True
         if max_hold is not None or max_idle is not None:
             self._limits = HoldLimits(grant.at, max_hold, max_idle)
             self._set_stop()
@@ -291,13 +313,16 @@ class Holding:
         """To be called when one of its times has changed. The margin exists because a renewing lease that could not
         renew needs time to wind down; one that does not renew knows its end."""
         end = self.deadline - margin(self.ttl_ms / 1000) if self.renews else self.deadline
-        self._stop_at = end if self._limits is None else min(end, self._limits.ends()[0])
+        limits = self._limits
+        self._stop_at = end if limits is None else min(end, limits.ends()[0])
 
     def check_at(self) -> float:
         """When the watchdog must check this lease again. No renewal is due beside a Renew that a caller waits for."""
         if self.phase not in ALIVE:
             return NEVER
-        renew_at = max(self.renew_at, self._awaited_until) if self._awaited else self.renew_at
+        renew_at = self.renew_at
+        if self._rare is not None and self._awaited:
+            renew_at = max(renew_at, self._awaited_until)
         return min(self._stop_at, renew_at)
 
     def settle(self, now: float) -> str:
@@ -315,16 +340,18 @@ class Holding:
 
     def _end_reason(self) -> str:
         """What ends it at ``stop_at``."""
-        if self._limits is not None and self._limits.ends()[0] <= self._stop_at:
-            return self._limits.ends()[1]
+        limits = self._limits
+        if limits is not None and limits.ends()[0] <= self._stop_at:
+            return limits.ends()[1]
         return "renewal_failed" if self.phase == UNSURE else "expired"
 
     def beat(self, now: float, ahead: float = 0.0) -> None:
         """The work shows that it is alive (max_idle), and may be silent for so many seconds ``ahead`` besides. A beat
         that comes too late changes nothing."""
         with self.lock:
-            if self._settle(now) in ALIVE and self._limits is not None:
-                self._limits.beat(now + ahead)
+            limits = self._limits
+            if self._settle(now) in ALIVE and limits is not None:
+                limits.beat(now + ahead)
                 self._set_stop()
 
     # ------------------------------------------------------------ loss
@@ -427,7 +454,8 @@ class Holding:
     def _begin_renewal(self, now: float) -> ops.Renew | None:
         if now >= self._stop_at:
             self._settle(now)
-        if self.phase not in ALIVE or (self._awaited and now < self._awaited_until):
+        awaited = self._rare is not None and self._awaited and now < self._awaited_until
+        if self.phase not in ALIVE or awaited:
             return None
         return self._renew(self._renewal_ttl_ms, renewal_budget_ms(self.ttl_ms), now)
 
@@ -448,7 +476,8 @@ class Holding:
             number=self._renews_sent,
             budget_ms=budget_ms,
         )
-        return renew if self._unconfirmed is None else self._unconfirmed.on(renew)
+        changes = self._unconfirmed
+        return renew if changes is None else changes.on(renew)
 
     def apply_reply(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
         """Apply the store's reply to a Renew that was sent at ``sent``."""
@@ -462,9 +491,10 @@ class Holding:
             self._refused(self._reason(reply, now))
         elif self.phase in ALIVE and renew.number >= self._last_extension:
             self.phase = HELD
-            self._last_failure = None
-            if self._unconfirmed is not None:
-                self._unconfirmed = self._unconfirmed.after(renew)
+            if self._rare is not None:
+                self._last_failure = None
+                changes = self._unconfirmed
+                self._unconfirmed = None if changes is None else changes.after(renew)
             self.ttl_ms = ttl_ms = renew.ttl_ms
             _, deadline, renewal = grant_spans(ttl_ms, reply.remaining_ms)
             self.deadline = max(self.deadline, sent + deadline)
@@ -605,8 +635,9 @@ class Holding:
                 return None
             again = self._releases > 0  # an earlier one may have arrived, and "not yours" is no loss then (trap 11)
             self._releases += 1
-            forget_ms = tombstone_ms(self.ttl_ms) if self._tombstone else 0
-            return ops.Release(self.name.text, self.owner, self.fence, forget_ms, again)
+            forget_ms = tombstone_ms(self.ttl_ms) if self._rare is not None and self._tombstone else 0
+            fields = (self.name.text, self.owner, self.fence, forget_ms, again, BUDGET_MS)
+        return tuple.__new__(ops.Release, fields)  # every release: this is quicker than a call of the class
 
     def _gone(self) -> bool:
         """Is there nothing of it in the store, or nothing that is ours to give back?"""

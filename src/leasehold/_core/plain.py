@@ -35,7 +35,8 @@ def turn(state: State, now: Instant, op: StoreOp) -> Result | None:
 def claim(state: State, now: Instant, op: Claim) -> Result | None:
     ms, wall_us = now
     floor, rule, ttl_ms = op.floor, op.rule, op.ttl_ms
-    if state.holders or rule not in EXCLUSIVE or not 0 <= floor <= MAX_FENCE or floor > wall_us + MAX_FLOOR_AHEAD_US:
+    usual = not state.holders and rule in EXCLUSIVE and op.beat <= 1  # a repeated claim is remembered
+    if not usual or not 0 <= floor <= MAX_FENCE or floor > wall_us + MAX_FLOOR_AHEAD_US:
         return None
     fence = max(wall_us, floor + 1, state.fence + 1)
     grant = Grant(

@@ -7,16 +7,21 @@ needs no await, so nothing can cancel the clean-up (trap 9).
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine
 
-from leasehold._core import driver
-from leasehold._core.light_typing import Any, TypeVar
-from leasehold._core.ops import Defer, Op, Park, Push, TimedReply
+from leasehold._core import driver, flows
+from leasehold._core.flows import FirstRelease
+from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
+from leasehold._core.ops import Defer, Op, Park, Push, Released, TimedReply
 from leasehold._core.ports import WAKE, Store
 from leasehold._runtime.engine import CLOSED, CoordinatorClosed, Engine
 from leasehold._runtime.held_lease import Listener
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
+
+if TYPE_CHECKING:
+    from leasehold._runtime.held_lease import HeldLease
 
 R = TypeVar("R")
 
@@ -30,6 +35,7 @@ class PushRouter:
         self.pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
         self.subscriber = store.listen(self._arrived)
         self.execute = self.subscriber.execute_async
+        self.claim = getattr(self.subscriber, "claim_async", None)  # not every store has it
 
     @property
     def address(self) -> str:
@@ -74,6 +80,8 @@ class PushRouter:
 class AsyncDriver:
     """The asyncio side of one coordinator."""
 
+    expected = (LeaseholdError, asyncio.CancelledError)  # what a flow raises after it has cleaned up
+
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         engine.caller = asyncio.current_task
@@ -115,6 +123,26 @@ class AsyncDriver:
             return await driver.drive_async(flow, perform)
         except CoordinatorClosed:
             raise StoreUnavailable(CLOSED) from None
+
+    async def release(self, held: HeldLease) -> bool:
+        """Release a lease. True when it was ours until now. Fast path: the store confirms it. Anything else, and
+        whatever is raised meanwhile, cancellation included, goes on in the flow (``_core/flows.py``)."""
+        engine = self.engine
+        now = engine.clock.now()
+        connection = self.connection(asyncio.get_running_loop())
+        op = held.begin_release(now)
+        if op is None:
+            return False
+        first = None
+        if not engine.closed:
+            try:
+                reply = await connection.execute(op)
+                if type(reply) is Released:
+                    return held.end_release(op, reply)
+                first = FirstRelease(op, TimedReply(reply, engine.clock.now()))
+            except BaseException as error:
+                first = FirstRelease(op, None, error)
+        return await self.drive(flows.release(held, now, first), connection)
 
     # ------------------------------------------------------------ what a lease needs of its loop
 
@@ -189,7 +217,7 @@ class Interrupt:
     __slots__ = ("_before", "_fired", "_left", "_loop", "_task")
 
     def __init__(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
-        self._task = task
+        self._task = weakref.ref(task)  # the lease leads here: a task that an interrupt ended must not stay for it
         self._loop = loop
         self._before = task.cancelling()
         self._fired = self._left = False
@@ -204,7 +232,9 @@ class Interrupt:
     def _fire(self) -> None:
         if not self._left and not self._fired:  # of several leases more than one may be lost
             self._fired = True
-            self._task.cancel()
+            task = self._task()
+            if task is not None:
+                task.cancel()
 
     def leave(self) -> bool:
         """The body is over: cancel nothing from here on. True when its task was cancelled."""
@@ -213,14 +243,15 @@ class Interrupt:
 
     async def delivered(self, error: BaseException | None) -> bool:
         """After ``leave`` returned True: was the CancelledError that ended the body only ours?"""
-        if asyncio.current_task() is not self._task:
+        task = self._task()
+        if task is None or asyncio.current_task() is not task:
             return False
-        only_ours = self._task.uncancel() <= self._before
+        only_ours = task.uncancel() <= self._before
         if isinstance(error, asyncio.CancelledError):
             return only_ours
         try:  # requested, but the body ended before it arrived: let it arrive here
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if self._task.cancelling() > self._before:  # another cancellation, too
+            if task.cancelling() > self._before:  # another cancellation, too
                 raise
         return False

@@ -80,15 +80,21 @@ class Engine:
 
     # ------------------------------------------------------------ leases
 
-    def register(self, held: HeldLease, anchor: object) -> None:
-        """This thread or task holds this lease. In one step with the check that the coordinator is open: a lease that
-        close() does not see would never be given back."""
-        with self.watchdog.transitions:
+    def register(self, held: HeldLease, anchor: object, epoch: int) -> None:
+        """This thread or task holds this lease, which was claimed in that epoch. In one step with the check that the
+        coordinator is open: a lease that close() does not see would never be given back. Only then is the epoch
+        checked: after a fork before this step the child finds another one here, after a later fork it finds the lease
+        lost."""
+        watchdog = self.watchdog
+        with watchdog.transitions:
             if self.closed:
                 raise StoreUnavailable(CLOSED)
             self._floor = max(self._floor, held.fence)
             self.registry.add(held, anchor)
-            self.watchdog.add(held)
+            watchdog.add(held)
+        if self.epoch != epoch:
+            held.lose("forked")
+            raise StoreUnavailable(FORKED)
         if not shutdown.armed:
             shutdown.arm(_at_exit)
 
@@ -108,8 +114,9 @@ class Engine:
 
     def forget(self, held: HeldLease) -> None:
         """It is over, and every listener knows."""
-        self.watchdog.remove(held)
-        with self.watchdog.transitions:
+        watchdog = self.watchdog
+        with watchdog.transitions:
+            watchdog.remove(held)
             self.registry.remove(held)
         held.drop_references()
 

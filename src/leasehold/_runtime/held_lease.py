@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 
 from leasehold._core.claims import OwnLease
-from leasehold._core.holding import LOST, Holding, LocalGrant
-from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.holding import LOST, Holding, LocalGrant, Rare
+from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._core.names import Name
 from leasehold._core.tickets import NONCE_BYTES, Transfer
 from leasehold.observe import log
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from leasehold._runtime.options import Options
     from leasehold._runtime.wakeups import DroppedLeases
 
+T = TypeVar("T")
 Listener = Callable[[], None]
 UNFILED: set[Any] = set()  # stays empty
 
@@ -62,6 +62,14 @@ def _first_alive(reference: LockReference | None) -> LockReference | None:
     return reference
 
 
+class RareUnlocked(Rare[T]):
+    """The same for a field that is also set outside the lock, which a thread can enter again."""
+
+    def __set__(self, held: Holding, value: T) -> None:
+        with held.lock:
+            Rare.__set__(self, held, value)
+
+
 class HeldLease(Holding):
     """One lease of this process: a holding, with references to the objects that can use it and with listeners.
 
@@ -69,29 +77,30 @@ class HeldLease(Holding):
     through is, in the thread or task that acquired it. When neither is so, it is not renewed."""
 
     __slots__ = (
-        "_loss_listeners",
-        "_revocation_listeners",
-        "acquired_at",
         "anchor",
         "bodies",
         "bucket",
-        "doubted_deadline",
-        "end_reported",
-        "entered",
         "exported",
         "guarded",
         "interrupt",
         "lease_reference",
         "lock_reference",
-        "nonce",
-        "number",
         "options",
-        "outer",
         "since",
-        "warned",
     )
 
-    entered: int  # the id of the thread or task inside a with of the Lease itself; not set while there is none
+    _loss_listeners = Rare[tuple[Listener, ...] | None](())  # None: they were called
+    _revocation_listeners = Rare[tuple[Listener, ...] | None](())  # the same
+    acquired_at = RareUnlocked(0.0)  # the same as ``since`` on the wall clock, once the program has asked for it
+    lost_event = RareUnlocked[Any](None)  # once the program has used it
+    revoked_event = RareUnlocked[Any](None)  # likewise
+    doubted_deadline = RareUnlocked(0.0)  # the deadline at the last reported failure: a confirmation moves it
+    end_reported = RareUnlocked(False)  # observers know of its end
+    entered = RareUnlocked(0)  # the id of the thread or task inside a with of the Lease itself
+    nonce = Rare("")  # of its ticket, once it is to be transferred
+    number = RareUnlocked(0)  # of its acquire, where it is observed
+    outer: Rare[HeldLease | None] = RareUnlocked(None)  # held by the same thread or task before, and lost
+    warned = RareUnlocked(False)  # it was neither exported nor guarded, and that was reported
     left_behind: bool = False  # the loop that used it was left; see ``HeldTerm``
 
     def __init__(
@@ -99,24 +108,15 @@ class HeldLease(Holding):
     ) -> None:
         Holding.__init__(self, name, grant, lock, options.renews, options.max_hold, options.max_idle)
         self.options = options
-        self.acquired_at = time.time()
-        self.since = grant.at  # the same, on the local clock
-        self.number = 0  # of its acquire, where it is observed
-        self.end_reported = False  # observers know of its end
-        self.doubted_deadline = 0.0  # the deadline at the last reported failure: a confirmation moves it
-        self.nonce = ""  # of its ticket, once it is to be transferred
+        self.since = grant.at  # when it was granted, on the local clock
         self.exported = False  # its fence was read, or sent along
         self.guarded = False  # it was shown to a guard
-        self.warned = False  # it was neither, and that was reported
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.bodies = 0  # with statements of its lock that it is inside of
         self.bucket = UNFILED  # of the watchdog's schedule
-        self.outer: HeldLease | None = None  # held by the same thread or task before, and lost
         self.lease_reference: LeaseReference | None = None
         self.lock_reference: LockReference | None = None
         self.interrupt: Any = None  # the listener of the asyncio body that runs now
-        self._loss_listeners: tuple[Listener, ...] | None = ()  # None: they were called
-        self._revocation_listeners: tuple[Listener, ...] | None = ()  # the same
 
     # ------------------------------------------------------------ what can still use it
 
@@ -168,12 +168,13 @@ class HeldLease(Holding):
 
     def in_body(self, anchor: object) -> bool:
         """Is this thread or task, which acquired it, in a body of it?"""
-        return self.bodies > 0 or getattr(self, "entered", 0) == id(anchor)
+        return self.bodies > 0 or self.entered == id(anchor)
 
     def drop_references(self) -> None:
         """Drop references to the lease and lock objects."""
         self.lease_reference = self.lock_reference = None
-        self.outer = None
+        if self._rare is not None:
+            self.outer = None
 
     def unguarded(self) -> bool:
         """Was correctness to be protected, and has no guard ever seen the fence? True until that was reported."""
@@ -192,17 +193,19 @@ class HeldLease(Holding):
     def listen(self, listener: Listener) -> None:
         """Call this, quickly and from any thread, when the lease is lost; at once when it is already."""
         with self.lock:
-            if self._loss_listeners is not None:
-                self._loss_listeners += (listener,)
+            listeners = self._loss_listeners
+            if listeners is not None:
+                self._loss_listeners = (*listeners, listener)
                 return
         listener()
 
     def notify_loss(self) -> bool:
         """Call the listeners of a lost lease, once and outside the lock. True for the caller that did."""
         with self.lock:
-            if self.phase != LOST or self._loss_listeners is None:
+            listeners = self._loss_listeners
+            if self.phase != LOST or listeners is None:
                 return False
-            listeners, self._loss_listeners = self._loss_listeners, None
+            self._loss_listeners = None
         if self.interrupt is not None:
             listeners = (self.interrupt, *listeners)
         for listener in listeners:
@@ -212,8 +215,9 @@ class HeldLease(Holding):
     def listen_for_revocation(self, listener: Listener) -> None:
         """Call this, quickly and from any thread, when an operator asks for the lease; at once when one has."""
         with self.lock:
-            if self._revocation_listeners is not None:
-                self._revocation_listeners += (listener,)
+            listeners = self._revocation_listeners
+            if listeners is not None:
+                self._revocation_listeners = (*listeners, listener)
                 return
         listener()
 

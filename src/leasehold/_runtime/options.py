@@ -6,8 +6,9 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 
-from leasehold._core.durations import is_long, optional_ms, optional_seconds, ttl_ms, wait_seconds
+from leasehold._core.durations import optional_ms, optional_seconds, ttl_ms, wait_seconds
 from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.policy import LONG_TTL_MS
 from leasehold._core.types import meta_text
 from leasehold.errors import InvalidRequest
 
@@ -80,7 +81,6 @@ _INSIDE = ("leasehold._runtime", "leasehold.coordinator", "leasehold.primitives"
 
 
 def checked_options(
-    *,
     ttl: Duration,
     wait: Duration | None,
     renew: bool = True,
@@ -98,7 +98,7 @@ def checked_options(
         options = _known(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
     except TypeError:  # what cannot be hashed gets the same error as any other wrong value
         options = _make(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
-    if warns and is_long(options.ttl_ms):
+    if options.ttl_ms > LONG_TTL_MS and warns:
         _warn_long()
     if meta is None:
         return options

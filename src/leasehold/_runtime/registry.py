@@ -62,7 +62,9 @@ class LeaseRegistry:
         if others is None or others.anchor() is not anchor:  # of an earlier thread or task with the same id
             self._by_id[id(anchor)] = held
             return
-        held.outer = table.get(held.name.text)
+        outer = table.get(held.name.text)
+        if outer is not None:
+            held.outer = outer
         table[held.name.text] = held
         self._by_id[id(anchor)] = table
 
@@ -109,14 +111,20 @@ class Attempt:
     """One acquire that is under way, with its claims and their owners. The engine knows it from before its first claim
     until its end."""
 
-    __slots__ = ("_pushes", "acquire_events", "claims", "request")
+    __slots__ = ("_pushes", "acquire_events", "claims", "epoch", "flow", "request")
 
     def __init__(
-        self, request: AcquireRequest, acquire_events: AcquireEvents | None, pushes: dict[str, Any] | None = None
+        self,
+        request: AcquireRequest,
+        epoch: int,
+        acquire_events: AcquireEvents | None = None,
+        pushes: dict[str, Any] | None = None,
     ) -> None:
         self.request = request
+        self.epoch = epoch  # of the engine: in a forked child it is another one
         self.acquire_events = acquire_events  # for observers, if there are any
         self.claims: list[tuple[AcquireRequest, str]] = []
+        self.flow: Any = None  # once it has one
         self._pushes = pushes  # where pushes for its owners are kept; a thread's connection keeps its own
 
     def new_owner(self, request: AcquireRequest | None = None) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Coroutine
 
-from leasehold._core import driver
+from leasehold._core import driver, flows
 from leasehold._core.driver import Abandon
+from leasehold._core.flows import FirstRelease
+from leasehold._core.holding import RELEASING
 from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
-from leasehold._core.ops import Defer, Op, Park, TimedReply
+from leasehold._core.ops import Defer, Op, Park, Release, Released, TimedReply
 from leasehold._core.ports import Connection
 from leasehold._runtime import connections, shutdown
 from leasehold._runtime.engine import CLOSED, FORKED, CoordinatorClosed, Engine
@@ -18,18 +20,23 @@ from leasehold.observe import log
 if TYPE_CHECKING:
     from types import FrameType
 
+    from leasehold._runtime.held_lease import HeldLease
+
 R = TypeVar("R")
 MOST_PLACES = 1000  # of waits inside an event loop that are remembered
 PASSED_OVER = ("leasehold", "contextlib")  # packages that are never the user's own code
 
 
-def drive(engine: Engine, flow: Coroutine[Op, Any, R], connection: Connection) -> R:
-    """Run a flow to its end on the calling thread."""
+def drive(engine: Engine, flow: Coroutine[Op, Any, R], connection: Connection, epoch: int | None = None) -> R:
+    """Run a flow to its end on the calling thread. ``epoch``: that of the engine when the call began, of which the flow
+    is the rest."""
     now = engine.clock.now
-    epoch = engine.epoch
+    epoch = engine.epoch if epoch is None else epoch
 
     def perform(op: Op) -> TimedReply[Any]:
         reply: object = None
+        if engine.epoch != epoch:  # before the op as well: a child must not even send for its parent
+            raise Abandon(StoreUnavailable(FORKED))
         try:
             if isinstance(op, Park):
                 warn_in_event_loop(engine)
@@ -69,6 +76,51 @@ def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
         raise
     finally:
         flow.close()  # an interrupt may have kept it from beginning or from ending; closing twice is harmless
+
+
+def release(engine: Engine, held: HeldLease) -> bool:
+    """Release a lease. True when it was ours until now. Fast path: the store confirms it. Anything else, and whatever
+    is raised meanwhile, goes on in the flow (``_core/flows.py``)."""
+    now, epoch = engine.clock.now(), engine.epoch
+    connection = engine.connections.borrow()
+    op = None
+    flow: Any = None
+    try:
+        op = held.begin_release(now)
+        if op is None:
+            return False
+        first = None
+        if not engine.closed:
+            try:
+                reply = connection.execute(op)
+                if type(reply) is Released and engine.epoch == epoch:
+                    return held.end_release(op, reply)
+                first = FirstRelease(op, TimedReply(reply, engine.clock.now()))
+            except BaseException as error:
+                first = FirstRelease(op, None, error)
+        if engine.epoch != epoch:  # a signal handler has forked, and this is the child: the lease is its parent's
+            raise StoreUnavailable(FORKED)
+        flow = flows.release(held, now, first)
+        ours: bool = drive(engine, flow, connection, epoch)
+        return ours
+    except BaseException as error:
+        if op is not None and engine.epoch == epoch:
+            _after_failed_release(engine, held, op, flow, error)
+        raise
+    finally:
+        engine.connections.give_back(connection)
+
+
+def _after_failed_release(engine: Engine, held: HeldLease, op: Release, flow: Any, error: BaseException) -> None:
+    """A flow that raised the error repeats the release in the background. An interrupt before it, or beside it, does
+    not."""
+    if isinstance(error, LeaseholdError):
+        if engine.closed:
+            shutdown.wait_for_exit()
+    elif held.phase == RELEASING and (flow is None or flow.cr_frame is not None):
+        engine.watchdog.run_later(Defer(op._replace(again=True), held.ttl_ms / 1000))
+    if flow is not None:
+        flow.close()
 
 
 def warn_in_event_loop(engine: Engine) -> None:

@@ -108,16 +108,16 @@ class Coordinator(
         never read it. ``meta`` is shown by ``inspect``.
         """
         options = checked_options(
-            ttl=ttl,
-            wait=self._wait(wait),
-            renew=renew,
-            max_hold=max_hold,
-            max_idle=max_idle,
-            at_least=at_least,
-            delay=delay,
-            reentrant=reentrant,
-            protects=protects,
-            meta=meta,
+            ttl,
+            self._default_wait if wait is UNSET else wait,  # type: ignore[arg-type]  # there is no other Unset
+            renew,
+            max_hold,
+            max_idle,
+            at_least,
+            delay,
+            reentrant,
+            protects,
+            meta,
         )
         return self._make_lock(self._name(kind, ids), options)
 

@@ -6,6 +6,7 @@ deadline sees that at the next call, before any message arrives.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from leasehold._core.holding import ALIVE, LOST, RELEASED, RELEASING
@@ -27,13 +28,11 @@ if TYPE_CHECKING:
 class BaseLease:
     """A lease of either flavour. Nothing here contacts the store."""
 
-    __slots__ = ("__weakref__", "_engine", "_held", "_lost", "_revoked")
+    __slots__ = ("__weakref__", "_engine", "_held")
 
     def __init__(self, engine: Engine, held: HeldLease) -> None:
         self._engine = engine
         self._held = held
-        self._lost: Any = None  # the event, once the program has used it
-        self._revoked: Any = None  # likewise
         held.track_lease(self, engine.watchdog.dropped)
 
     @property
@@ -68,7 +67,10 @@ class BaseLease:
         """When the lease was granted, by the wall clock, for display."""
         from datetime import UTC, datetime
 
-        return datetime.fromtimestamp(self._held.acquired_at, UTC)
+        held = self._held
+        if not held.acquired_at:
+            held.acquired_at = time.time() - (self._engine.clock.now() - held.since)
+        return datetime.fromtimestamp(held.acquired_at, UTC)
 
     @property
     def deadline(self) -> float:
@@ -201,6 +203,8 @@ class BaseLease:
         self._engine.forget(held)
         if held.phase == RELEASING:  # the coordinator was closed in between
             self._release_unconfirmed()
+        elif held._rare is None and held.options.protects is None:
+            return  # nobody observes it: the usual end
         elif ours or self._released_late():
             watchdog.report_release(held, ours)
 

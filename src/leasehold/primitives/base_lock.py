@@ -4,26 +4,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
 
 from leasehold._core import flows
+from leasehold._core.claims import ClaimTemplate, make_tuple
 from leasehold._core.durations import wait_seconds
 from leasehold._core.flows import AcquireRequest
 from leasehold._core.holding import ALIVE, LOST, LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeAlias
 from leasehold._core.names import Name
-from leasehold._core.ops import Defer, Op
+from leasehold._core.ops import Defer
 from leasehold._core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE
 from leasehold._runtime import shutdown
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
 from leasehold._runtime.registry import Attempt
-from leasehold.errors import NotHeld
+from leasehold.errors import LeaseholdError, NotHeld
 from leasehold.primitives.base_lease import BaseLease
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
+    from leasehold._core.flows import FirstClaim
     from leasehold._core.ports import Connection
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.background import OnReply
@@ -38,6 +39,8 @@ class Unset:
 
 
 UNSET = Unset()
+MOST_TEMPLATES = 1024
+_templates: dict[tuple[Any, ...], ClaimTemplate] = {}  # of locks that were used lately
 RULE_NAMES = tuple(RULES)
 
 # ---------------------------------------------------------------- with bodies
@@ -48,11 +51,13 @@ RULE_NAMES = tuple(RULES)
 Bodies: TypeAlias = "dict[object, tuple[Any, Any]]"
 
 
-def innermost_body(bodies: Bodies, caller: Callable[[], object]) -> Any:
+def innermost_body(bodies: Bodies, caller: object) -> Any:
     """What the body that ends now has entered: the innermost of the caller. A body that moved to another thread or
     task, as a generator's does, is found when it is the only one."""
-    known = list(bodies.values())
-    body = known[0] if len(known) == 1 else bodies.get(caller())
+    body = bodies.get(caller)
+    if body is None:
+        known = list(bodies.values())
+        body = known[0] if len(known) == 1 else None
     return None if body is None else body[0]
 
 
@@ -76,6 +81,7 @@ class BaseLock(ABC):
 
     __slots__ = ("__weakref__", "_bodies", "_engine", "_name", "_options")
 
+    _expected: tuple[type[BaseException], ...] = (LeaseholdError,)  # what a flow raises after it has cleaned up
     _rule = MUTEX
     _kinds: tuple[str, ...] = EXCLUSIVE  # the rules whose leases release() of this lock gives back
     _permits = 1
@@ -97,10 +103,8 @@ class BaseLock(ABC):
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
 
-    def _acquire_events(self, wait: float | None) -> AcquireEvents | None:
-        """What reports this acquire to observers; None when there are none."""
-        if not self._engine.observers.active():
-            return None
+    def _acquire_events(self, wait: float | None) -> AcquireEvents:
+        """What reports this acquire to observers."""
         from leasehold._runtime.events import AcquireEvents
 
         return AcquireEvents(self._engine, self._name, self._options.ttl_ms, wait)
@@ -110,44 +114,44 @@ class BaseLock(ABC):
         meta = options.meta_text
         if events is not None:
             meta = events.carried_meta(options.meta) or meta
-        return AcquireRequest(
-            name=self._name,
-            ttl_ms=options.ttl_ms,
-            wait=wait,
-            renews=options.renews,
-            at_least_ms=options.at_least_ms,
-            rule=self._rule,
-            permits=self._permits,
-            limit=self._limit,
-            address=address,
-            holder_address=self._engine.holder_address(),
-            meta=meta,
-            delay_ms=options.delay_ms,
-        )
+        pushes = self._engine.watchdog.holder_pushes
+        return make_tuple(  # in the order of its fields: every acquire makes one, and keywords are slow
+            AcquireRequest,
+            (
+                self._name, options.ttl_ms, wait, options.renews, options.at_least_ms, self._rule, self._permits,
+                self._limit, address, "" if pushes is None else pushes.address, meta, options.delay_ms,
+            ),
+        )  # fmt: skip
 
-    def _attempt(
-        self,
-        wait: float | None,
-        address: str,
-        pushes: dict[str, Any] | None,
-        events: AcquireEvents | None,
-        ticket: Ticket | None,
-    ) -> tuple[Attempt, Coroutine[Op, Any, LocalGrant]]:
-        """A new attempt and its flow, which queues for the resource, or adopts the lease of a ticket."""
-        engine = self._engine
-        request = self._request(wait, address, events)
-        attempt = Attempt(request, events, pushes)
+    def _template(self, wait: float | None, address: str) -> ClaimTemplate:
+        """What is the same in all claims of this lock over one connection. A lock that is made anew for each use finds
+        it again."""
+        pushes = self._engine.watchdog.holder_pushes
+        holder = "" if pushes is None else pushes.address
+        key = (self._name, self._options, wait, address, holder, self._rule, self._permits, self._limit)
+        template = _templates.get(key)
+        if template is None:
+            if len(_templates) >= MOST_TEMPLATES:
+                _templates.clear()
+            template = _templates[key] = ClaimTemplate(self._request(wait, address, None))
+        return template
+
+    def _flow(self, attempt: Attempt, now: float, first: FirstClaim | None, ticket: Ticket | None) -> Any:
+        """The flow of an attempt: it queues for the resource, or adopts the lease of a ticket."""
+        engine, request = self._engine, attempt.request
         if ticket is None:
-            return attempt, flows.acquire(request, attempt.new_owner, engine.floor, engine.clock.now(), None, engine)
-        return attempt, flows.adopt(request, ticket, attempt.new_owner(), engine.floor, engine.clock.now())
+            attempt.flow = flows.acquire(request, attempt.new_owner, engine.floor, now, first, engine)
+        else:
+            attempt.flow = flows.adopt(request, ticket, attempt.new_owner(), engine.floor, now)
+        return attempt.flow
 
-    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None) -> HeldLease:
+    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None, epoch: int) -> HeldLease:
         """Register what was granted with this thread or task, and with the watchdog."""
         engine = self._engine
         held = HeldLease(self._name, grant, engine.watchdog.transitions, self._options, anchor)
         if events is not None:
             events.granted(held)  # first: its loss, however soon, must be reported after it
-        engine.register(held, anchor)
+        engine.register(held, anchor, epoch)
         return held
 
     @abstractmethod
@@ -160,17 +164,17 @@ class BaseLock(ABC):
     # exception), discard the attempt, forget its pushes, give the connection back. They discard the attempt themselves:
     # an interrupt at the entry of a method would leave it pending for ever.
 
-    def _clean_up(
-        self, flow: Any, attempt: Attempt, grant: LocalGrant | None, anchor: object, error: BaseException
-    ) -> None:
+    def _clean_up(self, attempt: Attempt, grant: LocalGrant | None, anchor: object, error: BaseException) -> None:
         """After an exception: leave nothing claimed. A flow that raised it has cleaned up itself. One whose driver was
-        interrupted has not, and neither has one whose grant could not be kept."""
+        interrupted may not have, nor has one whose grant could not be kept, nor one that had not begun."""
+        flow = attempt.flow
         if grant is not None:
             for held in self._leases_of(attempt, anchor):
                 self._release_in_background(held)
-        if grant is not None or flow.cr_frame is not None:
+        if grant is not None or flow is None or flow.cr_frame is not None or not isinstance(error, self._expected):
             self._engine.withdraw(attempt)
-            flow.close()
+            if flow is not None:
+                flow.close()
         if attempt.acquire_events is not None:
             attempt.acquire_events.failed(error)
         if self._engine.closed:
@@ -227,16 +231,22 @@ class BaseLock(ABC):
         self._bodies[anchor] = (lease, self._bodies.get(anchor))
         lease._held.bodies += 1
 
-    def _innermost(self, caller: Callable[[], object]) -> Any:
-        lease = innermost_body(self._bodies, caller)
+    def _innermost(self, caller: object) -> Any:
+        body = self._bodies.get(caller)
+        lease = innermost_body(self._bodies, caller) if body is None else body[0]
         if lease is None:
             raise self._not_held()
         return lease
 
     def _leave(self, lease: BaseLease) -> None:
         """A body ends. Its anchor is the thread or task that entered, which the body keeps alive."""
-        held = lease._held
-        if leave_body(self._bodies, held.anchor(), lease):
+        held, bodies = lease._held, self._bodies
+        anchor = held.anchor()
+        body = bodies.get(anchor)
+        if body is not None and body[0] is lease and body[1] is None:  # the usual case of leave_body
+            del bodies[anchor]
+            held.bodies -= 1
+        elif leave_body(bodies, anchor, lease):
             held.bodies -= 1
 
     def _abandon(self, lease: BaseLease, depth: int | None = None) -> None:

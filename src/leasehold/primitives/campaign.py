@@ -58,13 +58,13 @@ class BaseElectionLock(BaseLock):
 
     _election: Any
 
-    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None) -> HeldTerm:
+    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None, epoch: int) -> HeldTerm:
         engine = self._engine
         held = HeldTerm(self._name, grant, engine.watchdog.transitions, self._options, anchor)
         if events is not None:
             held.carried = dict(engine.observers.carried(events.number))
             events.granted(held)  # first: its loss, however soon, must be reported after it
-        engine.register(held, anchor)
+        engine.register(held, anchor, epoch)
         return held
 
     def _release_unreported(self, anchor: object, before: object) -> None:

@@ -40,11 +40,11 @@ class Lease(BaseLease):
     @property
     def lost(self) -> threading.Event:
         """An event that is set when the lease is lost, for work that waits."""
-        if self._lost is None:
-            self._lost = threading.Event()
-            self._held.listen(self._lost.set)
+        if self._held.lost_event is None:
+            self._held.lost_event = threading.Event()
+            self._held.listen(self._held.lost_event.set)
         self._settle()
-        event: threading.Event = self._lost
+        event: threading.Event = self._held.lost_event
         return event
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
@@ -57,10 +57,10 @@ class Lease(BaseLease):
     def revoked(self) -> threading.Event:
         """An event that is set when an operator asks for the lease (``hold.revoke``): finish soon, and release it.
         Until then it is still yours."""
-        if self._revoked is None:
-            self._revoked = threading.Event()
-            self._held.listen_for_revocation(self._revoked.set)
-        event: threading.Event = self._revoked
+        if self._held.revoked_event is None:
+            self._held.revoked_event = threading.Event()
+            self._held.listen_for_revocation(self._held.revoked_event.set)
+        event: threading.Event = self._held.revoked_event
         return event
 
     def on_revoked(self, callback: Callable[[], object]) -> None:
@@ -100,7 +100,7 @@ class Lease(BaseLease):
         if self._held.step_out():
             return self._settle() != LOST
         try:
-            ours = sync.run(self._engine, flows.release(self._held, self._engine.clock.now()))
+            ours = sync.release(self._engine, self._held)
             self._finish_release(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() releases it
             self._finish_release(False)
@@ -140,10 +140,10 @@ class AsyncLease(BaseLease):
     @property
     def lost(self) -> asyncio.Event:
         """An event that is set, on the loop that acquired it, when the lease is lost."""
-        if self._lost is None:
-            self._lost = self._driver.event()
-            self._held.listen(self._driver.on_loop(self._loop, self._lost.set))
-        event: asyncio.Event = self._lost
+        if self._held.lost_event is None:
+            self._held.lost_event = self._driver.event()
+            self._held.listen(self._driver.on_loop(self._loop, self._held.lost_event.set))
+        event: asyncio.Event = self._held.lost_event
         if self._settle() == LOST:
             event.set()
         return event
@@ -159,10 +159,10 @@ class AsyncLease(BaseLease):
     def revoked(self) -> asyncio.Event:
         """An event that is set when an operator asks for the lease (``hold.revoke``): finish soon, and release it.
         Until then it is still yours."""
-        if self._revoked is None:
-            self._revoked = self._driver.event()
-            self._held.listen_for_revocation(self._driver.on_loop(self._loop, self._revoked.set))
-        event: asyncio.Event = self._revoked
+        if self._held.revoked_event is None:
+            self._held.revoked_event = self._driver.event()
+            self._held.listen_for_revocation(self._driver.on_loop(self._loop, self._held.revoked_event.set))
+        event: asyncio.Event = self._held.revoked_event
         if self._held.revocation_requested():  # the first use need not wait for the next turn of the loop
             event.set()
         return event
@@ -205,7 +205,7 @@ class AsyncLease(BaseLease):
         if self._held.step_out():
             return self._settle() != LOST
         try:
-            ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
+            ours = await self._driver.release(self._held)
             self._finish_release(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() releases it
             self._finish_release(False)

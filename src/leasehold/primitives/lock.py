@@ -13,15 +13,19 @@ from __future__ import annotations
 from threading import current_thread
 from types import TracebackType
 
+from leasehold._core.claims import ClaimTemplate, budget_ms, immediate_grant
+from leasehold._core.flows import FirstClaim
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
+from leasehold._core.ops import TimedReply
 from leasehold._core.resource_flows import inspect_resource
 from leasehold._core.rules import READ, SEMAPHORE, WRITE
 from leasehold._runtime import sync
-from leasehold._runtime.engine import Engine
+from leasehold._runtime.engine import FORKED, Engine
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
-from leasehold.errors import LeaseholdError, NotAcquired
+from leasehold._runtime.registry import Attempt
+from leasehold.errors import LeaseholdError, NotAcquired, StoreUnavailable
 from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
 
@@ -30,8 +34,10 @@ if TYPE_CHECKING:
     import threading
 
     from leasehold._core.durations import Duration
+    from leasehold._core.holding import LocalGrant
+    from leasehold._core.ports import Connection
     from leasehold._core.tickets import Ticket
-    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.aio import AsyncDriver, PushRouter
 
 
 class Lock(BaseLock):
@@ -79,7 +85,8 @@ class Lock(BaseLock):
         thread = current_thread()
         lease = self._acquire(self._options.wait, thread)
         try:
-            self._enter(lease, thread)
+            self._bodies[thread] = (lease, self._bodies.get(thread))  # as in _enter
+            lease._held.bodies += 1
         except BaseException:
             self._abandon(lease)
             raise
@@ -90,37 +97,39 @@ class Lock(BaseLock):
     ) -> None:
         lease = depth = None
         try:
-            lease = self._innermost(current_thread)
+            lease = self._innermost(current_thread())
             depth = lease._held.depth
             self._leave(lease)
             lease.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
         except BaseException:  # an interrupt
-            self._abandon(lease or self._innermost(current_thread), depth)
+            self._abandon(lease or self._innermost(current_thread()), depth)
             raise
 
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:
         engine = self._engine
-        engine.ensure_open()
-        if self._may_reenter() and (known := self._reenter(thread)) is not None:
+        if engine.closed:
+            engine.ensure_open()
+        if self._options.reentrant and (known := self._reenter(thread)) is not None:
             return known  # type: ignore[no-any-return]  # of _lease
-        events = self._acquire_events(wait)
+        events = self._acquire_events(wait) if engine.observers.active() else None
         connection = engine.connections.borrow()
         borrowed = [connection]
-        attempt, flow = self._attempt(wait, connection.address, None, events, ticket)
+        template = self._template(wait, connection.address) if events is None and ticket is None else None
+        request = self._request(wait, connection.address, events) if template is None else template.request
+        attempt = Attempt(request, engine.epoch, events)
         grant = None
         try:
             engine.pending.add(attempt)
-            watched = connection if events is None else events.observed_connection(connection)
-            grant = sync.drive(engine, flow, watched)
-            lease = self._lease_class(engine, self._keep(grant, thread, events))
+            grant = self._claim(attempt, connection, template, ticket)
+            lease = self._lease_class(engine, self._keep(grant, thread, events, attempt.epoch))
             engine.pending.discard(attempt)
-            self._finish(attempt, borrowed)
+            engine.connections.give_back(borrowed.pop())
             return lease  # inside the try: an interrupt on the way out must not lose it
         except BaseException as error:
             try:
-                self._clean_up(flow, attempt, grant, thread, error)
+                self._clean_up(attempt, grant, thread, error)
             finally:
                 engine.pending.discard(attempt)
                 try:
@@ -129,6 +138,37 @@ class Lock(BaseLock):
                     self._finish(attempt, borrowed)
                     raise
             raise
+
+    def _claim(
+        self, attempt: Attempt, connection: Connection, template: ClaimTemplate | None, ticket: Ticket | None
+    ) -> LocalGrant:
+        """From the first claim to the grant. Fast path: the first claim is granted, and no flow is needed."""
+        engine, request, events = self._engine, attempt.request, attempt.acquire_events
+        now = engine.clock.now
+        sent = now()
+        first = None
+        if template is not None and not engine.closed:
+            owner, floor, budget = attempt.new_owner(), engine.floor(), budget_ms(request.wait, 0.0)
+            try:
+                quickly = getattr(connection, "claim", None)  # not every store has it
+                reply: Any = (
+                    quickly(template, owner, floor, budget)
+                    if quickly is not None
+                    else connection.execute(template.claim(owner, floor, budget))
+                )
+                at = now()
+                grant = immediate_grant(request, owner, sent, reply, at)
+                if grant is not None and engine.epoch == attempt.epoch:
+                    return grant
+                first = FirstClaim(owner, TimedReply(reply, at))
+            except BaseException as error:
+                first = FirstClaim(owner, None, error)
+        if engine.epoch != attempt.epoch:  # a signal handler has forked, and this is the child
+            raise StoreUnavailable(FORKED)
+        if events is not None:
+            connection = events.observed_connection(connection)
+        waited: LocalGrant = sync.drive(engine, self._flow(attempt, sent, first, ticket), connection, attempt.epoch)
+        return waited
 
     def _adopt(self, ticket: Ticket) -> Lease:
         return self._acquire(None, current_thread(), ticket)
@@ -146,8 +186,15 @@ class AsyncLock(BaseLock):
     _lease_class = AsyncLease
 
     def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
-        BaseLock.__init__(self, engine, name, options)
+        self._bodies = {}
+        self._engine = engine
+        self._name = name
+        self._options = options
         self._driver = driver
+
+    @property
+    def _expected(self) -> tuple[type[BaseException], ...]:  # type: ignore[override]  # asyncio is loaded late
+        return self._driver.expected
 
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLease | None:
         """Wait for a lease; None when the wait is over first. ``wait=None`` waits for ever, 0 tries once."""
@@ -190,31 +237,42 @@ class AsyncLock(BaseLock):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = self._innermost(self._driver.task)
-        self._leave(lease)
-        await lease.__aexit__(kind, error, trace)
+        lease = depth = None
+        try:
+            lease = self._innermost(self._driver.task())
+            depth = lease._held.depth
+            self._leave(lease)
+            await lease.__aexit__(kind, error, trace)
+        except LeaseholdError:
+            raise
+        except BaseException:  # an interrupt, or a cancellation
+            self._abandon(lease or self._innermost(self._driver.task()), depth)
+            raise
 
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncLease:
         engine = self._engine
-        engine.ensure_open()
-        if self._may_reenter() and (known := self._reenter(task)) is not None:
+        if engine.closed:
+            engine.ensure_open()
+        if self._options.reentrant and (known := self._reenter(task)) is not None:
             return known  # type: ignore[no-any-return]  # of _lease
-        events = self._acquire_events(wait)
+        events = self._acquire_events(wait) if engine.observers.active() else None
         loop = task.get_loop()
         connection = self._driver.connection(loop)  # all tasks of the loop share it: there is nothing to give back
-        attempt, flow = self._attempt(wait, connection.address, connection.pushes, events, ticket)
+        template = self._template(wait, connection.address) if events is None and ticket is None else None
+        request = self._request(wait, connection.address, events) if template is None else template.request
+        attempt = Attempt(request, engine.epoch, events, connection.pushes)
         grant = None
         try:
             engine.pending.add(attempt)
-            watched = connection if events is None else events.observed_async_connection(connection)
-            grant = await self._driver.drive(flow, watched)
-            lease = self._lease_class(engine, self._keep(grant, task, events), self._driver, loop)
+            grant = await self._claim(attempt, connection, template, ticket)
+            held = self._keep(grant, task, events, attempt.epoch)
+            lease = self._lease_class(engine, held, self._driver, loop)
             engine.pending.discard(attempt)
-            self._finish(attempt)
+            attempt.forget_pushes()
             return lease  # inside the try: an interrupt on the way out must not lose it
         except BaseException as error:
             try:
-                self._clean_up(flow, attempt, grant, task, error)
+                self._clean_up(attempt, grant, task, error)
             finally:
                 engine.pending.discard(attempt)
                 try:
@@ -223,6 +281,37 @@ class AsyncLock(BaseLock):
                     self._finish(attempt)
                     raise
             raise
+
+    async def _claim(
+        self, attempt: Attempt, connection: PushRouter, template: ClaimTemplate | None, ticket: Ticket | None
+    ) -> LocalGrant:
+        """From the first claim to the grant. Fast path: the first claim is granted, and no flow is needed."""
+        engine, request, events = self._engine, attempt.request, attempt.acquire_events
+        now = engine.clock.now
+        sent = now()
+        first = None
+        if template is not None and not engine.closed:
+            owner, floor, budget = attempt.new_owner(), engine.floor(), budget_ms(request.wait, 0.0)
+            try:
+                quickly = getattr(connection, "claim", None)  # not every store has it
+                reply: Any = await (
+                    quickly(template, owner, floor, budget)
+                    if quickly is not None
+                    else connection.execute(template.claim(owner, floor, budget))
+                )
+                at = now()
+                grant = immediate_grant(request, owner, sent, reply, at)
+                if grant is not None and engine.epoch == attempt.epoch:
+                    return grant
+                first = FirstClaim(owner, TimedReply(reply, at))
+            except BaseException as error:  # a cancellation, too
+                first = FirstClaim(owner, None, error)
+        if engine.epoch != attempt.epoch:  # a signal handler has forked, and this is the child
+            raise StoreUnavailable(FORKED)
+        if events is not None:
+            connection = events.observed_async_connection(connection)
+        waited: LocalGrant = await self._driver.drive(self._flow(attempt, sent, first, ticket), connection)
+        return waited
 
     async def _adopt(self, ticket: Ticket) -> AsyncLease:
         return await self._acquire(None, self._driver.task(), ticket)

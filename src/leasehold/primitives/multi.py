@@ -10,7 +10,7 @@ and give ``wait`` an end where you cannot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from threading import current_thread
 from types import TracebackType
 
@@ -86,7 +86,7 @@ class GroupAttempt:
 
             self.events = GroupAcquireEvents(engine, self._wait)
         self._requests = [part._request(self._wait, address, self._events_of(part)) for part in self._rest]
-        self.attempt = Attempt(self._requests[0], None, pushes)
+        self.attempt = Attempt(self._requests[0], engine.epoch, None, pushes)
         engine.pending.add(self.attempt)
         self._flow = acquire_all(self._requests, self, engine.floor, engine.clock.now(), engine)
         flow: Coroutine[Op, Any, list[Holding]] = self._flow
@@ -104,7 +104,7 @@ class GroupAttempt:
 
     def keep(self, place: int, grant: LocalGrant) -> HeldLease:
         part = self._rest[place]
-        held = part._keep(grant, self._anchor, self._events_of(part))
+        held = part._keep(grant, self._anchor, self._events_of(part), self.attempt.epoch)
         held.warned = True  # no guard can see it before all are granted
         self._kept.append(held)
         if self.events is not None:
@@ -211,7 +211,7 @@ class BaseAll:
         for lease in leases:
             lease._held.bodies += 1
 
-    def _innermost(self, caller: Callable[[], object]) -> Any:
+    def _innermost(self, caller: object) -> Any:
         leases = innermost_body(self._bodies, caller)
         if leases is None:
             raise self._not_held()
@@ -304,14 +304,14 @@ class All(BaseAll, Generic[*Each]):
         leases: Any = None
         depths: list[int] = []
         try:
-            leases = self._innermost(current_thread)
+            leases = self._innermost(current_thread())
             depths = [lease._held.depth for lease in leases]
             self._leave(leases)
             leases.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
         except BaseException:  # an interrupt
-            self._abandon(leases or self._innermost(current_thread), depths)
+            self._abandon(leases or self._innermost(current_thread()), depths)
             raise
 
     def _acquire(self, wait: float | None, thread: threading.Thread) -> Leases[*Each]:
@@ -397,7 +397,7 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leases = self._innermost(self._driver.task)
+        leases = self._innermost(self._driver.task())
         self._leave(leases)
         await leases.__aexit__(kind, error, trace)
 

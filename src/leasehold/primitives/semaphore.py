@@ -125,18 +125,16 @@ class BaseSemaphore(BaseLock):
     _rule = SEMAPHORE
     _kinds = (SEMAPHORE,)
 
-    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None) -> HeldLease:
-        held = BaseLock._keep(self, grant, anchor, events)
+    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None, epoch: int) -> HeldLease:
+        held = BaseLock._keep(self, grant, anchor, events, epoch)
         if grant.limit:
             from leasehold.observe.events import subject
 
             self._report_limit(grant.limit, lambda: subject(held, self._engine.store.name, held.number))
         return held
 
-    def _clean_up(
-        self, flow: Any, attempt: Attempt, grant: LocalGrant | None, anchor: object, error: BaseException
-    ) -> None:
-        BaseLock._clean_up(self, flow, attempt, grant, anchor, error)
+    def _clean_up(self, attempt: Attempt, grant: LocalGrant | None, anchor: object, error: BaseException) -> None:
+        BaseLock._clean_up(self, attempt, grant, anchor, error)
         if isinstance(error, NotAcquired) and error.limit:
             number = 0 if attempt.acquire_events is None else attempt.acquire_events.number
             self._report_limit(error.limit, lambda: self._subject(number))

@@ -390,7 +390,7 @@ def test_a_handler_that_outlasts_a_wait(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
-    "function", [Holding.begin_release, Holding.end_release, Watchdog.add, Engine.ensure_open, HeldLease.step_out]
+    "function", [Holding.begin_release, Holding.end_release, Watchdog.add, Engine.register, HeldLease.step_out]
 )
 def test_a_handler_in_the_middle_of_a_call(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
     """The same at chosen places, inside our locks: another lease is read and given back there."""

@@ -358,3 +358,44 @@ print(set(codes))
 def test_forks_while_databases_are_opened_and_closed(sqlite_url: str, tmp_path: Path) -> None:
     """A fork neither waits for another thread's opening or closing, nor leaves a child that hangs in SQLite."""
     assert play(CHURN, tmp_path, sqlite_url) == ["{(0, False)}"]
+
+
+AT_THE_GRANT = """
+import os, sys
+import leasehold
+from leasehold._core.claims import immediate_grant
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import HeldLease
+
+url, name = sys.argv[1:]
+where = {"reply": immediate_grant, "holding": HeldLease.__init__, "registration": Engine.register}[name].__code__
+child = -1
+
+def fork(frame, event, _):
+    global child
+    if event == "call" and frame.f_code is where:
+        sys.settrace(None)
+        child = os.fork()
+
+hold = leasehold.connect(url)
+with hold.lock("first"):
+    pass
+sys.settrace(fork)
+try:
+    with hold.lock("job", ttl=600) as lease:
+        if child == 0:
+            os._exit(9)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(code, lease.state, leasehold.connect(url).lock("job").locked())
+except leasehold.StoreUnavailable:
+    if child == 0:
+        hold.close()
+        os._exit(3)
+    raise
+"""
+
+
+@pytest.mark.parametrize("where", ["reply", "holding", "registration"])
+def test_a_signal_handler_that_forks_when_a_lease_is_granted(where: str, sqlite_url: str, tmp_path: Path) -> None:
+    """The parent holds it. The child gets an error, and gives nothing back."""
+    assert play(AT_THE_GRANT, tmp_path, sqlite_url, where) == ["3 held True"]

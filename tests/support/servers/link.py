@@ -51,4 +51,11 @@ class Link:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.requests = Stream(client, server, held=False)
         self.replies = Stream(server, client, held=False)
-        self.cut_at_reply = False  # closed in place of the next reply
+        self.verdict: object = "pass"  # on the last request
+        self.broken = False
+
+    def reply(self, chunk: bytes) -> bytes:
+        """What is sent on of a reply."""
+        verdict, self.verdict = self.verdict, "pass"
+        self.broken |= verdict == "cut_reply"
+        return chunk * 2 if verdict == "double_reply" else chunk

@@ -16,7 +16,9 @@ from tests.support.servers.link import Link, Stream
 from tests.support.servers.process import reserve
 from tests.support.waiting import PATIENCE
 
-Verdict = Literal["pass", "drop_reply", "cut_reply", "hold"]
+# What becomes of a request: it passes; its reply is lost, or waits; it waits itself; the connection breaks in place of
+# its reply, or before the server hears of it; its reply comes twice. Bytes are the reply, and the server hears nothing.
+Verdict = Literal["pass", "drop_reply", "hold_reply", "hold", "cut_reply", "cut_request", "double_reply"] | bytes
 
 
 class Proxy:
@@ -154,16 +156,17 @@ class Proxy:
             return
         if events & selectors.EVENT_READ:
             chunk = stream.receive()
+            if chunk:
+                chunk = self._judge(link, chunk) if stream is link.requests else link.reply(chunk)
             stream.waiting += chunk
-            if chunk and stream is link.requests:
-                self._judge(link, chunk)
-            if chunk and stream is link.replies and link.cut_at_reply:
-                self._links.remove(link)
-                self._drop(link.ends)
-                return
-        self._settle(link)
+        if link.broken:
+            self._links.remove(link)
+            self._drop(link.ends)
+        else:
+            self._settle(link)
 
-    def _judge(self, link: Link, chunk: bytes) -> None:
+    def _judge(self, link: Link, chunk: bytes) -> bytes:
+        """What is sent on."""
         verdict = self.on_request(chunk) if self.on_request else "pass"
         if self._drops > 0:
             self._drops -= 1
@@ -171,9 +174,15 @@ class Proxy:
         if self._cuts > 0:
             self._cuts -= 1
             verdict = "cut_reply"
-        link.cut_at_reply |= verdict == "cut_reply"
         link.replies.lost |= verdict == "drop_reply"
         link.requests.held |= verdict == "hold"
+        link.replies.held |= verdict == "hold_reply"
+        link.broken |= verdict == "cut_request"
+        link.verdict = verdict
+        if isinstance(verdict, bytes):
+            link.replies.waiting += verdict
+            return b""
+        return chunk
 
     def _settle(self, link: Link) -> None:
         """Send what may go, then watch for what can come."""

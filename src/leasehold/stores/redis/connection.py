@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import hiredis
 
 from leasehold._core.driver import drive
-from leasehold._core.light_typing import Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -26,6 +26,9 @@ from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.protocol import pack
 from leasehold.stores.redis.sockets import MOST_PUSHES, Broken, NotSent, RedisSocket
 from leasehold.stores.redis.target import Target
+
+if TYPE_CHECKING:
+    from leasehold._core.claims import ClaimTemplate
 
 CHECK_AFTER = 0.5  # seconds without use, after which a socket is checked before it is used again
 PING_SECONDS = 1.0  # for the reply to a PING that tries a connection
@@ -134,14 +137,43 @@ class RedisConnection:
             if not self._gets_pushes:
                 op = protocol.without_pushes(op)
             reply = self._exchange(protocol.request(op), give_up)
-            if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
-                reply = self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
             if type(reply) is ReplyError:
-                raise failures.refusal(self._server.target.server, reply) from reply
+                reply = self._after_error(reply, op, give_up)
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
         return protocol.decode(reply, op)
+
+    def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
+        """The same as ``execute`` for the first claim of an acquire, quicker: most of it is packed already."""
+        now, socket, packed = time.monotonic(), self._socket, template.packed
+        if packed is None and template.used:
+            packed = template.packed = protocol.prepared_claim(template.claim("", 0, budget_ms))
+        template.used = True
+        ready = socket is not None and not socket.busy and now - socket.used <= CHECK_AFTER and self._gets_pushes
+        if packed is None or not ready:
+            return self.execute(template.claim(owner, floor, budget_ms))
+        give_up = now + budget_ms / 1000
+        try:
+            reply = self._exchange(packed(owner, floor), give_up)
+            grant = protocol.plain_grant(reply)
+            if grant is not None:
+                return grant
+            op = template.claim(owner, floor, budget_ms)
+            if type(reply) is ReplyError:
+                reply = self._after_error(reply, op, give_up)
+        except LeaseholdError as error:
+            error.resource = template.request.name.text
+            raise
+        return protocol.decode(reply, op)
+
+    def _after_error(self, reply: Any, op: StoreOp, give_up: float) -> Any:
+        """What an error reply means is raised. Where the server does not have the script, the op is sent with it."""
+        if str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
+            reply = self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
+        if type(reply) is ReplyError:
+            raise failures.refusal(self._server.target.server, reply) from reply
+        return reply
 
     def execute_command(self, command: protocol.Command, seconds: float) -> Any:
         """Send a command that is not an op, such as a script of a result store. An error reply is raised as it is."""
@@ -154,18 +186,14 @@ class RedisConnection:
 
     def _exchange(self, request: bytes, give_up: float) -> Any:
         try:
-            socket = self._socket or self.connect(give_up)
             try:
-                reply = socket.exchange(request, give_up)
+                return (self._socket or self.connect(give_up)).exchange(request, give_up)
             except NotSent:
                 self.drop()
-                socket = self.connect(give_up)
-                reply = socket.exchange(request, give_up)
+                return self.connect(give_up).exchange(request, give_up)
         except Broken as error:
             self.drop()
             raise failures.unanswered(self._server.target.server, error) from error
-        socket.used = time.monotonic()
-        return reply
 
     def next_push(self, seconds: float) -> Push | None:
         if not self._pushes:

@@ -15,7 +15,7 @@ from copy import copy
 import hiredis
 
 from leasehold._core.driver import drive_async
-from leasehold._core.light_typing import Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -35,6 +35,9 @@ from leasehold.stores.redis.sockets import (
     no_tls,
 )
 from leasehold.stores.redis.target import Target
+
+if TYPE_CHECKING:
+    from leasehold._core.claims import ClaimTemplate
 
 LAST_REPLIES = 1.0  # seconds in which requests may be answered when their loop ends
 
@@ -61,7 +64,7 @@ class AsyncRedisSocket(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._doubted = False
         self._closed_because = "the connection was closed by the server"
-        self._received_at = self._loop.time()
+        self.received_at = self._loop.time()
 
     # ------------------------------------------------------------ requests
 
@@ -97,7 +100,7 @@ class AsyncRedisSocket(asyncio.Protocol):
 
     def silent_for(self) -> float:
         """Seconds in which nothing has arrived."""
-        return self._loop.time() - self._received_at
+        return self._loop.time() - self.received_at
 
     def _flush(self) -> None:
         try:
@@ -130,7 +133,7 @@ class AsyncRedisSocket(asyncio.Protocol):
         for reply, give_up, sent in self._waiting:
             if not reply.done() and give_up <= now:
                 _fail(reply, Broken(SLOW))
-                self._doubted = self._doubted or self._received_at < sent
+                self._doubted = self._doubted or self.received_at < sent
         first = min((give_up for reply, give_up, _ in self._waiting if not reply.done()), default=None)
         if self._doubted:
             self._on_doubt(self)
@@ -145,7 +148,7 @@ class AsyncRedisSocket(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]  # a stream's transport
 
     def data_received(self, data: bytes) -> None:
-        self._received_at = self._loop.time()
+        self.received_at = self._loop.time()
         gets, waiting = self._reader.gets, self._waiting
         try:
             self._reader.feed(data)
@@ -153,9 +156,10 @@ class AsyncRedisSocket(asyncio.Protocol):
                 if type(reply) is is_push and reply[0] != SUBSCRIBED:
                     self._on_push(reply)
                 else:
-                    future = waiting.popleft()[0]
+                    future = waiting[0][0]
                     if not future.done():
                         future.set_result(reply)
+                    waiting.popleft()  # last: an interrupt before it ends the socket, and with it every wait in here
             if self._doubted and not waiting:  # it was kept for these replies alone
                 self.abort()
         except (hiredis.HiredisError, IndexError) as error:  # it is no Redis, or sent a reply that was not requested
@@ -220,22 +224,59 @@ class LoopConnection:
         self._lifetime: AsyncGenerator[None, None] | None = None
 
     async def execute_async(self, op: StoreOp) -> Reply:
-        give_up = self._loop.time() + op.budget_ms / 1000
+        now = self._loop.time()
+        give_up = now + op.budget_ms / 1000
         try:
             socket = self._socket
-            if socket is None or not socket.usable() or socket.silent_for() > self._server.target.ping_after:
-                await self._ready(give_up)
+            if socket is None or not socket.usable() or now - socket.received_at > self._server.target.ping_after:
+                socket = await self._ready(give_up)
             if not self._gets_pushes:
                 op = protocol.without_pushes(op)
-            reply = await self._exchange(protocol.request(op), give_up)
-            if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
-                reply = await self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
+            request = protocol.request(op)
+            try:
+                reply = await socket.request(request, give_up)
+            except Broken as error:
+                reply = await self._exchange(request, give_up, error)
             if type(reply) is ReplyError:
-                raise failures.refusal(self._server.target.server, reply) from reply
+                reply = await self._after_error(reply, op, give_up)
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
         return protocol.decode(reply, op)
+
+    async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
+        """The same as ``execute_async`` for the first claim of an acquire, quicker: most of it is packed already."""
+        now, socket, packed = self._loop.time(), self._socket, template.packed
+        if packed is None and template.used:
+            packed = template.packed = protocol.prepared_claim(template.claim("", 0, budget_ms))
+        template.used = True
+        silent = socket is None or now - socket.received_at > self._server.target.ping_after
+        if packed is None or socket is None or silent or not self._gets_pushes:
+            return await self.execute_async(template.claim(owner, floor, budget_ms))
+        request, give_up = packed(owner, floor), now + budget_ms / 1000
+        try:
+            try:
+                reply = await socket.request(request, give_up)
+            except Broken as error:
+                reply = await self._exchange(request, give_up, error)
+            grant = protocol.plain_grant(reply)
+            if grant is not None:
+                return grant
+            op = template.claim(owner, floor, budget_ms)
+            if type(reply) is ReplyError:
+                reply = await self._after_error(reply, op, give_up)
+        except LeaseholdError as error:
+            error.resource = template.request.name.text
+            raise
+        return protocol.decode(reply, op)
+
+    async def _after_error(self, reply: Any, op: StoreOp, give_up: float) -> Any:
+        """What an error reply means is raised. Where the server does not have the script, the op is sent with it."""
+        if str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
+            reply = await self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
+        if type(reply) is ReplyError:
+            raise failures.refusal(self._server.target.server, reply) from reply
+        return reply
 
     async def execute_command(self, command: protocol.Command, seconds: float) -> Any:
         """Send a command that is not an op, such as a script of a result store. An error reply is raised as it is."""
@@ -246,8 +287,12 @@ class LoopConnection:
             raise reply
         return reply
 
-    async def _exchange(self, request: bytes, give_up: float) -> Any:
+    async def _exchange(self, request: bytes, give_up: float, failed: Broken | None = None) -> Any:
+        """Send, and wait for the reply; once more on a new socket when nothing was sent. ``failed``: what came of the
+        first try."""
         try:
+            if failed is not None and type(failed) is not NotSent:
+                raise failed
             socket = self._socket or await self._ready(give_up)
             try:
                 return await socket.request(request, give_up)

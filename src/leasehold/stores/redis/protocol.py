@@ -18,7 +18,7 @@ from leasehold._core import ops
 from leasehold._core.light_typing import Any, cast
 from leasehold._core.names import matches
 from leasehold._core.policy import forgotten_after_ms
-from leasehold._core.rules import ONLY_SLOT
+from leasehold._core.rules import MUTEX, ONLY_SLOT
 from leasehold._core.types import AuditNote, Door, Grant, Unreadable, Waiter, public_owner
 from leasehold.stores.redis.lua import assemble
 
@@ -492,3 +492,26 @@ def push(address: str, message: Any) -> ops.Push | None:
         return ops.Push(address, event, resource, owner, int(fence), int(beat), int(remaining_ms), _slots(slots))
     except ValueError:
         return None
+
+
+# ---------------------------------------------------------------- first claims
+#
+# Every acquire sends one. What is the same in all of those of a lock is packed once.
+
+
+def prepared_claim(op: ops.Claim) -> Callable[[str, int], bytes]:
+    """(owner, floor) -> this claim as of that owner, with that floor, packed."""
+    _, _, *static, meta = _claim_values(op)
+    head, tail = CLAIM.head + _packed_keys(op.resource), _elements((*static, meta))
+
+    def packed(owner: str, floor: int) -> bytes:
+        return b"".join((head, _texts(owner, str(floor)), tail))
+
+    return packed
+
+
+def plain_grant(reply: Any) -> ops.Granted | None:
+    """The grant of a mutex, the usual reply to such a claim; None for any other reply."""
+    if type(reply) is list and len(reply) == 3 and reply[0] == 1:
+        return tuple.__new__(ops.Granted, (reply[1], reply[2], ONLY_SLOT, 0, MUTEX))
+    return None

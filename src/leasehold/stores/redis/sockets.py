@@ -21,6 +21,7 @@ from leasehold._core.light_typing import Any
 from leasehold.stores.redis.protocol import pack
 from leasehold.stores.redis.target import Target
 
+monotonic = time.monotonic
 CHUNK = 65_536
 MOST_PUSHES = 256  # unread ones; a push is only a hint, so the oldest are dropped
 NOTHING = object()
@@ -86,11 +87,26 @@ class RedisSocket:
     def exchange(self, request: bytes, give_up: float) -> Any:
         """Send, and wait for the one reply."""
         self.busy = True
-        give_up = min(give_up, time.monotonic() + self._reply_timeout)
-        self._send(request, give_up)
-        reply = self._receive(give_up)
-        self.busy = False
-        return reply
+        if self._reader.has_data():
+            self._expect_no_reply()
+        self.used = now = monotonic()
+        left = min(give_up - now, self._reply_timeout)
+        give_up = now + left
+        try:
+            sent = self._sock.send(request)
+        except FULL:
+            sent = 0
+        except OSError as error:
+            raise broken(error, NotSent) from error
+        if sent != len(request):
+            self._send_rest(memoryview(request)[sent:], give_up)
+        while self._read_some(left):  # sending took no time worth a look at the clock
+            reply = self._next()
+            if reply is not NOTHING:
+                self.busy = False
+                return reply
+            left = give_up - monotonic()
+        raise Broken(SLOW)
 
     def exchange_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> list[Any]:
         """Send several commands at once, and wait for all their replies."""
@@ -101,6 +117,7 @@ class RedisSocket:
     def exchange_into(self, replies: list[Any], commands: Sequence[tuple[Any, ...]], give_up: float) -> None:
         """The same. Each reply is appended to an empty list as it arrives: those before an error are not lost."""
         self.busy = True
+        self._expect_no_reply()
         give_up = min(give_up, time.monotonic() + self._reply_timeout)
         self._send(b"".join(map(pack, commands)), give_up)
         while len(replies) < len(commands):
@@ -143,6 +160,12 @@ class RedisSocket:
             raise Broken("it was interrupted")
         self.busy = True
 
+    def _expect_no_reply(self) -> None:
+        """A reply that came twice would be taken for that of the next request, and a release be believed that has not
+        happened."""
+        if self._next() is not NOTHING:
+            raise NotSent("it sent a reply that was not requested")
+
     def _send(self, request: bytes, give_up: float) -> None:
         try:
             sent = self._sock.send(request)
@@ -177,13 +200,13 @@ class RedisSocket:
     def _next(self) -> Any:
         """The next reply that has been read, or NOTHING. Pushes before it are appended to ``pushes``."""
         try:
-            reply = self._reader.gets()
-            while type(reply) is is_push and reply[0] != SUBSCRIBED:
-                self.pushes.append(reply)
+            while True:
                 reply = self._reader.gets()
+                if type(reply) is not is_push or reply[0] == SUBSCRIBED:
+                    return reply
+                self.pushes.append(reply)
         except hiredis.HiredisError as error:
             raise broken(error) from error
-        return reply
 
     def _collect_pushes(self) -> None:
         """Append the pushes that have been read to ``pushes``. This comes before the socket is polled: a push that came

@@ -1,0 +1,79 @@
+"""An interrupt at every place of ``with hold.lock(...)`` where Python could deliver one: nothing stays locked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import Any
+
+import pytest
+
+import leasehold
+from tests.support.faults.aftermath import expect_sound
+from tests.support.faults.places import Line, Places
+
+pytestmark = [  # an interrupt came between the making of something and its use
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited"),
+    pytest.mark.filterwarnings("ignore:unclosed"),
+]
+MOST = 2000  # places
+MOST_WRONG = 3  # after which a test gives up: each costs the time in which something should have been free
+WARM = 120  # uses after which the path is what it stays: connected, and all that is compiled late is compiled
+
+
+def interrupt_everywhere(
+    users: Callable[[], AbstractContextManager[Any]], other: leasehold.Leasehold, known: Set[Line] = frozenset()
+) -> int:
+    """Use a lock again and again, and interrupt each use one place later; how many places there are. Where something is
+    wrong, the report names the place."""
+    wrong: list[Exception] = []
+    for nth in range(1, MOST):
+        places = Places(nth, known=known)
+        with users() as user:
+            use = user.use(nth, places)
+            if not places.where:
+                break
+            try:
+                expect_sound(user, other, use)
+            except AssertionError as error:
+                error.add_note(f"after an interrupt in {places.where}: {use}")
+                wrong.append(error)
+        if len(wrong) == MOST_WRONG:
+            break
+    if wrong:
+        raise ExceptionGroup(f"{len(wrong)} places", wrong)
+    return nth - 1
+
+
+def warm(user: Any) -> Any:
+    """The same user, with a connection."""
+    for _ in range(WARM):
+        user.use(0)
+    return user
+
+
+def places_of(user: Any, known: Set[Line] = frozenset()) -> Places:
+    """Those of one use that is not interrupted."""
+    with Places(known=known) as places:
+        user.use(0)
+    return places
+
+
+def test_an_interrupt_at_every_place(url: str, new_user: Callable[[str], Any], other: leasehold.Leasehold) -> None:
+    """Of a coordinator that is connected, and has used the lock often."""
+    with closing(warm(new_user(url))) as user:
+        expected = places_of(user).count
+        assert interrupt_everywhere(lambda: nullcontext(user), other) > expected * 0.9, "it was used in the same way"
+
+
+@pytest.mark.parametrize("url", ["redis", pytest.param("sqlite", marks=pytest.mark.soak)], indirect=True)
+def test_an_interrupt_at_every_place_of_the_first_use(
+    url: str, new_user: Callable[[str], Any], other: leasehold.Leasehold
+) -> None:
+    """Of a coordinator that has to connect: on the lines that only the first use comes to."""
+    with closing(warm(new_user(url))) as user:
+        known = places_of(user).lines
+    with closing(new_user(url)) as user:
+        expected = places_of(user, known).count
+    found = interrupt_everywhere(lambda: closing(new_user(url)), other, known)
+    assert found > expected * 0.9, "it was used in the same way"

@@ -1,0 +1,137 @@
+"""Replies that are lost, late, doubled or errors, to the first claim and to the release of ``with hold.lock(...)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold import StoreUnavailable
+from tests.support.faults.aftermath import expect_sound
+from tests.support.faults.path import Path
+from tests.support.faults.user import Use
+from tests.support.redis.stage import called
+from tests.support.servers.proxy import Proxy, Verdict
+from tests.support.tables import each
+
+WARM = 120  # uses after which the path is what it stays
+HASTE = 0.3  # seconds that a user waits for a reply
+REQUESTS = {"claim": 1, "release": 2}  # those of a use, in order
+LOST: dict[str, Verdict] = {
+    "done, and the reply is lost": "drop_reply",
+    "done, and the reply is late": "hold_reply",
+    "done, and the connection breaks": "cut_reply",
+    "not done, and the connection breaks": "cut_request",
+    "done late, and the reply is late": "hold",
+    "done, and answered twice": "double_reply",
+    "not done, and the script is unknown": b"-NOSCRIPT No matching script. Please use EVAL.\r\n",
+    "an error that may have done something": b"-ERR something went wrong\r\n",
+}
+REFUSED: dict[str, Verdict] = {
+    "OOM": b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+    "READONLY": b"-READONLY You can't write against a read only replica.\r\n",
+    "BUSY": b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n",
+    "LOADING": b"-LOADING Redis is loading the dataset in memory\r\n",
+    "MISCONF": b"-MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist.\r\n",
+    "NOPERM": b"-NOPERM User default has no permissions to run the 'evalsha' command\r\n",
+}
+
+
+class Wire:
+    """A network that does something to the next request of one kind, once."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self.url = f"{proxy.url}?socket_timeout={HASTE}"
+        self._plan: list[tuple[str, Verdict]] = []
+        self._proxy = proxy
+        proxy.on_request = self._judge
+
+    def harm(self, op: str, verdict: Verdict) -> None:
+        """The next such request fares so."""
+        self._plan = [(op, verdict)]
+
+    def heal(self) -> None:
+        """What is late arrives now."""
+        assert not self._plan, "the request was never sent"
+        self._proxy.release()
+        self._proxy.settle()
+
+    def _judge(self, chunk: bytes) -> Verdict:
+        if self._plan and self._plan[0][0] in called(chunk):
+            return self._plan.pop()[1]
+        return "pass"
+
+
+@pytest.fixture
+def wire(proxy: Proxy) -> Wire:
+    """In front of the shared Redis."""
+    return Wire(proxy)
+
+
+@pytest.fixture
+def other(redis_url: str) -> Iterator[leasehold.Leasehold]:
+    """Another user's coordinator, on a good network."""
+    with leasehold.connect(redis_url) as other:
+        yield other
+
+
+class Victim:
+    """A user behind that network, and the path of a use that nothing disturbs."""
+
+    def __init__(self, user: Any) -> None:
+        self.user = user
+        self._number = WARM
+        for _ in range(WARM):
+            user.use(0)
+        self.plain = Path()
+        user.use(WARM, self.plain)  # a name that was not used before, as in every use from here on
+
+    def use(self, op: str) -> Use:
+        """One use, which takes the same path as any until that request leaves."""
+        self._number += 1
+        path = Path()
+        use: Use = self.user.use(self._number, path)
+        assert path.until_request(REQUESTS[op]) == self.plain.until_request(REQUESTS[op]), "the path of any user"
+        self.user.use(0)  # so that the next one finds a connection, too
+        return use
+
+
+@pytest.fixture
+def victim(new_user: Callable[[str], Any], wire: Wire) -> Iterator[Victim]:
+    """In each flavour."""
+    with closing(new_user(wire.url)) as user:
+        yield Victim(user)
+
+
+@each("fault", LOST)
+@pytest.mark.parametrize("op", REQUESTS)
+def test_a_reply_that_cannot_be_trusted(wire: Wire, victim: Victim, other: Any, op: str, fault: str) -> None:
+    """The body runs once, with a lease; nothing is raised, and what is in doubt is cleared up in the background."""
+    wire.harm(op, LOST[fault])
+    use = victim.use(op)
+    wire.heal()
+    assert len(use.fences) == 1 and use.raised is None
+    expect_sound(victim.user, other, use)
+
+
+@each("fault", REFUSED)
+def test_a_claim_that_is_refused(wire: Wire, victim: Victim, other: Any, fault: str) -> None:
+    """StoreUnavailable: nothing was taken, and the body does not run."""
+    wire.harm("claim", REFUSED[fault])
+    use = victim.use("claim")
+    wire.heal()
+    assert use.fences == [] and use.raised is StoreUnavailable
+    expect_sound(victim.user, other, use)
+
+
+@each("fault", REFUSED)
+def test_a_release_that_is_refused(wire: Wire, victim: Victim, other: Any, fault: str) -> None:
+    """Nothing is raised: it goes on in the background."""
+    wire.harm("release", REFUSED[fault])
+    use = victim.use("release")
+    wire.heal()
+    assert len(use.fences) == 1 and use.raised is None
+    expect_sound(victim.user, other, use)
