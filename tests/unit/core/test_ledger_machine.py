@@ -84,7 +84,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert outcome == ledger.apply(self.state, now, op, lambda address: address not in self.dead)
         self.op, self.before, self.state, self.pushes = op, self.state, outcome.state, outcome.pushes
         for grant in self.before.holders:
-            if grant.expires_ms <= self.ms:
+            if grant.expires_ms <= self.ms and grant.outlives_its_end():
                 self.bury(grant.owner, grant.expires_ms + tombstone_ms(grant.ttl_ms) - self.ms)
         self.note_doors()
         self.doors_are_respected()
@@ -188,7 +188,7 @@ class LedgerMachine(RuleBasedStateMachine):
         told = sorted(push.owner for push in self.pushes if push.event == "changed")
         before, after = [
             [(one.owner, one.fence, one.rule, one.meta) for one in holders]
-            for holders in (self.before.holders, self.state.holders)
+            for holders in ([one for one in self.before.holders if one.expires_ms > self.ms], self.state.holders)
         ]
         there = [one.owner for one in self.before.watchers if self.ms - one.beat_ms <= 30_000]
         speaker = getattr(self.op, "owner", "")

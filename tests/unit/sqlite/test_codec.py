@@ -60,7 +60,7 @@ def test_the_format_is_frozen() -> None:
     """Format 1, as files of earlier versions hold it."""
     state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 7, 9, 0, (Tombstone("e", 6, "released", 8),))
     assert database.encode(state) == (
-        '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0,0]],'
+        '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0,0,false]],'
         '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0]],7,9,0,[["e",6,"released",8,""]]]'
     )
 
