@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from typing import Any
 
 import leasehold
@@ -10,7 +11,7 @@ from leasehold import LeaseholdError
 from tests.support.faults.user import INJECTED, KIND, TTL, Use, User
 from tests.support.waiting import until
 
-SOON = 20.0  # seconds in which what was claimed must be free again; a small part of the ttl, much on a busy machine
+SOON = float(os.environ.get("LEASEHOLD_SOON", "20"))  # seconds in which what was claimed must be free: far below TTL
 
 
 def left_behind(hold: Any) -> dict[str, int]:
