@@ -10,6 +10,7 @@ import pytest
 
 from leasehold._core import flows, ops
 from leasehold._core.flows import FirstClaim, FirstRelease
+from leasehold._core.holding import LocalGrant
 from tests.unit.core.play import DOWN, TTL, UNKNOWN, Owners, Play, Step, ask, hold, push
 
 QUEUED = ops.Queued(0, 20_000, "other:9")
@@ -47,7 +48,7 @@ def outcome(play: Play, flow: Any) -> tuple[Any, ...]:
         result: Any = play.run(flow)
     except BaseException as error:
         result = type(error), str(error)
-    if isinstance(result, flows.LocalGrant):
+    if isinstance(result, LocalGrant):
         result = result.owner, result.fence, result.deadline, result.at, result.unanswered
     return result, play.ops, play.now
 
