@@ -45,6 +45,10 @@ class ConnectionPool:
         self._idle = []
 
     def forked(self) -> None:
+        """In the child. A call of the parent that goes on here must send nothing: a second copy of its claim could be
+        granted after the parent has released, and nobody would hold that lease."""
+        for connection in list(self._open):
+            connection.close()  # the store has dropped its socket: this tells the parent's server nothing
         self._idle = []
         self._open = weakref.WeakSet()
 

@@ -154,7 +154,8 @@ class Engine:
         if self._ended:
             return
         self.shut()
-        self.watchdog.give_back(self.watchdog.leases(), "closed")
+        # A thread that releases one just now finds its connection closed and leaves the rest to us.
+        self.watchdog.give_back({*self.watchdog.leases(), *self.registry.releasing()}, "closed")
         self.watchdog.stop()
         self.watchdog.give_up()
         self.registry.clear()

@@ -7,7 +7,7 @@ used again. Most hold one lease at a time; only those with more have a table. Ch
 
 from __future__ import annotations
 
-from leasehold._core.holding import ALIVE
+from leasehold._core.holding import ALIVE, RELEASING
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Withdraw
 from leasehold._core.policy import tombstone_ms
@@ -36,6 +36,12 @@ class LeaseRegistry:
         if held is None or held.name.text != resource or held.anchor() is not anchor:
             return None
         return held
+
+    def releasing(self) -> list[HeldLease]:
+        """The leases whose release is under way, or was not confirmed. The watchdog may have dropped them."""
+        entries = list(self._by_id.values())
+        leases = [held for one in entries for held in ([one] if isinstance(one, HeldLease) else list(one.values()))]
+        return [held for held in leases if held.phase == RELEASING]
 
     def has(self, fence: int) -> bool:
         """Is there a lease with this fence, held, or lost and still in use?"""

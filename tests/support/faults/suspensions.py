@@ -28,7 +28,7 @@ class Suspensions:
 
     @types.coroutine
     def _drive(self, coroutine: Coroutine[Any, Any, None], cancel: Callable[[], object]) -> Generator[Any, Any, None]:
-        step: Callable[[], Any] = lambda: coroutine.send(None)
+        step = _sending(coroutine, None)
         while True:
             try:
                 waiting = step()
