@@ -88,8 +88,7 @@ class Lock(BaseLock):
         thread = current_thread()
         lease = self._acquire(self._options.wait, thread)
         try:
-            self._bodies[thread] = (lease, self._bodies.get(thread))  # as in _enter
-            lease._held.bodies += 1
+            self._enter(lease, thread)
         except BaseException:
             self._abandon(lease)
             raise
