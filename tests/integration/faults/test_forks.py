@@ -23,7 +23,7 @@ SOURCES = Path(leasehold.__file__).parents[1]
 @pytest.mark.xfail(reason="between the grant and its registration the epoch is not checked: a child holds it as well")
 @pytest.mark.parametrize("url", ["redis", pytest.param("sqlite", marks=pytest.mark.soak)], indirect=True)
 def test_a_fork_on_every_line(url: str) -> None:
-    """The parent goes on as if nothing had happened. The child gets an error, a lease that is lost, or one of its own."""
+    """The parent notices nothing. The child gets an error, a lease that is lost, or one of its own."""
     command = [sys.executable, "-m", "tests.support.faults.forks", url]
     environment = {**os.environ, "PYTHONPATH": f"{SOURCES}{os.pathsep}{ROOT}"}
     done = subprocess.run(

@@ -12,10 +12,12 @@ import leasehold
 from leasehold import StoreUnavailable
 from tests.support.faults.aftermath import expect_sound
 from tests.support.faults.path import Path
-from tests.support.faults.user import Use
+from tests.support.faults.user import KIND, LoopUser, Use
+from tests.support.lock import elsewhere
 from tests.support.redis.stage import called
 from tests.support.servers.proxy import Proxy, Verdict
 from tests.support.tables import each
+from tests.support.waiting import until
 
 WARM = 120  # uses after which the path is what it stays
 HASTE = 0.3  # seconds that a user waits for a reply
@@ -53,9 +55,13 @@ class Wire:
         """The next such request fares so."""
         self._plan = [(op, verdict)]
 
+    def done(self) -> bool:
+        """Was that request sent?"""
+        return not self._plan
+
     def heal(self) -> None:
         """What is late arrives now."""
-        assert not self._plan, "the request was never sent"
+        assert self.done(), "the request was never sent"
         self._proxy.release()
         self._proxy.settle()
 
@@ -135,3 +141,26 @@ def test_a_release_that_is_refused(wire: Wire, victim: Victim, other: Any, fault
     wire.heal()
     assert len(use.fences) == 1 and use.raised is None
     expect_sound(victim.user, other, use)
+
+
+def test_another_call_meanwhile(wire: Wire, victim: Victim, other: leasehold.Leasehold) -> None:
+    """While a reply is late, other threads and tasks of the same coordinator get replies of their own."""
+    user, seen = victim.user, []
+
+    def body(lease: Any) -> None:
+        holder = other.inspect(lease.resource).holder
+        seen.append((lease.resource, holder is not None and holder.fence == lease.fence))
+
+    wire.harm("claim", "hold_reply")
+    if isinstance(user, LoopUser):
+        user.loop.run_until_complete(user.together([1001, 1002, 1003], body))
+    else:
+        with elsewhere(lambda: user.use(1001, body=body)) as late:
+            until(wire.done, "its claim is under way")
+            user.use(1002, body=body)
+            user.use(1003, body=body)
+            late()
+    wire.heal()
+    assert sorted(seen) == [(f"{KIND}:{number}", True) for number in (1001, 1002, 1003)]
+    for number in (1001, 1002, 1003):
+        expect_sound(user, other, Use(number, []))

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import leasehold
 from tests.support.faults.aftermath import expect_sound
@@ -31,6 +32,7 @@ class Fork:
         self._read, self._write = os.pipe()
 
     def __call__(self) -> None:
+        """What the signal handler does."""
         self.pid = os.fork()
         if self.pid == 0:
             self.states.clear()  # of a body that ran before the fork
@@ -91,9 +93,9 @@ def main(url: str) -> None:
             if not fork_once(user, other, number, known):
                 break
         except AssertionError as error:
-            places = ", ".join(f"line {line} of {os.path.basename(file)}" for file, line in known - before)
+            places = ", ".join(f"line {line} of {Path(file).name}" for file, line in known - before)
             wrong.append(f"{places}: {error}")
-    print(json.dumps([len(known), wrong]))
+    sys.stdout.write(json.dumps([len(known), wrong]))
     user.close()
     other.close()
 

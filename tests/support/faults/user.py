@@ -102,6 +102,10 @@ class LoopUser:
         self.loop.run_until_complete(asyncio.sleep(0))  # the loop drops the task, too
         return Use(number, fences, _raised(task))
 
+    async def together(self, numbers: list[int], body: Body) -> None:
+        """Several tasks at once."""
+        await asyncio.gather(*(self._enter(number, [], body) for number in numbers))
+
     def _finish(self, task: asyncio.Task[None]) -> None:
         try:
             done, _ = self.loop.run_until_complete(asyncio.wait([task], timeout=PATIENCE))
