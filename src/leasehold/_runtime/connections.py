@@ -22,6 +22,7 @@ class ConnectionPool:
         # Weakly: one that an interrupt kept from being given back is collected, and ends so.
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._idle: list[Connection] = []  # those that are not borrowed
+        self._parents: weakref.WeakSet[Connection] | None = None  # in a forked child: those that are closed here
 
     def borrow(self) -> Connection:
         try:
@@ -32,6 +33,8 @@ class ConnectionPool:
         return connection
 
     def give_back(self, connection: Connection) -> None:
+        if self._parents is not None and connection in self._parents:
+            return  # by a call of the parent that ends in the child
         if len(self._idle) < MOST_IDLE:
             self._idle.append(connection)
         else:
@@ -47,8 +50,10 @@ class ConnectionPool:
     def forked(self) -> None:
         """In the child. A call of the parent that goes on here must send nothing: a second copy of its claim could be
         granted after the parent has released, and nobody would hold that lease."""
-        for connection in list(self._open):
+        parents = self._open
+        for connection in list(parents):
             connection.close()  # the store has dropped its socket: this tells the parent's server nothing
+        self._parents = parents if self._parents is None else parents | self._parents
         self._idle = []
         self._open = weakref.WeakSet()
 

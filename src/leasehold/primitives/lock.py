@@ -6,6 +6,9 @@ or task that would wait for itself for ever gets an error instead (``_core/claim
 
 ``Lock`` and ``AsyncLock`` stand side by side so that they can be compared line by line: what differs is what is
 awaited, and that a thread borrows a connection while an event loop has one of its own.
+
+The walk of an acquire is on this page: ``_acquire``, and in it ``_claim``. The first claim is sent from here. Only when
+it brings no grant, or an error or an interrupt, a flow of ``_core/flows.py`` goes on from there.
 """
 
 from __future__ import annotations
@@ -85,8 +88,7 @@ class Lock(BaseLock):
         thread = current_thread()
         lease = self._acquire(self._options.wait, thread)
         try:
-            self._bodies[thread] = (lease, self._bodies.get(thread))  # as in _enter
-            lease._held.bodies += 1
+            self._enter(lease, thread)
         except BaseException:
             self._abandon(lease)
             raise
