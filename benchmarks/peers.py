@@ -14,12 +14,16 @@ from urllib.parse import urlsplit
 import hiredis
 import redis
 import redis.asyncio
-import redis_lock  # type: ignore[import-untyped]  # python-redis-lock has no types
 
 import leasehold
 from benchmarks.race import Locks
 
 AsyncLocks = Callable[[int], AbstractAsyncContextManager[Any]]
+AsyncPeer = Callable[[str], AbstractAsyncContextManager[AsyncLocks]]
+
+OURS, OURS_ASYNCIO = "Leasehold", "Leasehold, asyncio"
+FLOOR = "floor"
+REDIS_PY, REDIS_ASYNCIO, PYTHON_REDIS_LOCK = "redis-py Lock", "redis.asyncio Lock", "python-redis-lock"
 
 TTL = 30
 POOL = 50  # connections of redis.asyncio; also redis-py's default for a pool that waits, and what redis-benchmark uses
@@ -50,7 +54,16 @@ def redis_py(url: str, sleep: float = 0.1) -> Iterator[Locks]:
 
 
 @contextmanager
+def redis_py_polling(url: str) -> Iterator[Locks]:
+    """It asks every millisecond whether the lock is free; with its default, ten times a second, it is far slower."""
+    with redis_py(url, sleep=0.001) as locks:
+        yield locks
+
+
+@contextmanager
 def python_redis_lock(url: str) -> Iterator[Locks]:
+    import redis_lock  # type: ignore[import-untyped]  # python-redis-lock has no types
+
     with redis.Redis.from_url(url) as client:
         yield lambda number: redis_lock.Lock(client, f"python-redis-lock:{number}", expire=TTL)
 

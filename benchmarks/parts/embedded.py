@@ -1,4 +1,4 @@
-"""The embedded store against filelock and against bare SQLite: ``python -m benchmarks.embedded``.
+"""The embedded store on SQLite against filelock and against bare SQLite.
 
 Leases here are fenced, queued and renewed by the watchdog; filelock is bare mutual exclusion. The floor is the two
 transactions that a lease needs at least, without any decision in them."""
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import statistics
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-import filelock
-
 import leasehold
-from benchmarks.measure import Run, Series, interleave, pairs, show
-from benchmarks.race import Locks, Result, race
+from benchmarks import race
+from benchmarks.race import Locks, Peer
+from benchmarks.report.rows import Result
+from benchmarks.rounds import Run, Setup, measure, pairs, rates
+
+OURS, FILELOCK = "Leasehold, SQLite", "filelock"
+ALONE, PROCESSES = "Embedded store, one caller", "Embedded store, 8 processes on one lock"
 
 
 def floor(path: Path) -> Run:
@@ -45,8 +47,18 @@ def lock_pairs(hold: leasehold.Leasehold) -> Run:
 
 
 def filelock_pairs(path: Path) -> Run:
+    """With one object: a new one for each pair is slower."""
+    import filelock
+
     lock = filelock.FileLock(path)
     return pairs(lambda: lock)
+
+
+def new_filelock_pairs(path: Path) -> Run:
+    """A new object for each pair, as for Leasehold."""
+    import filelock
+
+    return pairs(lambda: filelock.FileLock(path))
 
 
 def asyncio_pairs(url: str) -> Run:
@@ -59,12 +71,12 @@ def asyncio_pairs(url: str) -> Run:
     return lambda count: asyncio.run(run(count))
 
 
-def threads(hold: leasehold.Leasehold, waiters: int) -> Run:
+def crowd_of(hold: leasehold.Leasehold, waiters: int) -> Run:
     """Threads of one process that hand one lock on, ``count`` times in total."""
 
     def run(count: int) -> None:
         def turns() -> None:
-            for _ in range(count // waiters):
+            for _ in range(-(-count // waiters)):
                 with hold.lock("threads", waiters, ttl=30):
                     pass
 
@@ -85,47 +97,45 @@ def ours(folder: str) -> Iterator[Locks]:
 
 @contextmanager
 def theirs(folder: str) -> Iterator[Locks]:
+    import filelock
+
     yield lambda number: filelock.FileLock(f"{folder}/race-{number}.lock")
 
 
-def processes(folder: Path, count: int, rounds: int, seconds: float) -> None:
-    """True handoffs between processes, and how many turns each process got."""
-    results: dict[str, list[Result]] = {"Leasehold, sqlite": [], "filelock": []}
-    for number in range(rounds):
-        for name, peer in {"Leasehold, sqlite": ours, "filelock": theirs}.items():
-            place = folder / f"{peer.__name__}-{number}"
-            results[name].append(race(peer, str(place), place, count, seconds))
-    series = {name: Series(name) for name in results}
-    for name, many in results.items():
-        series[name].rates = [one.handoffs_per_s for one in many]
-    show(f"{count} processes on one lock, nothing done inside", "handoffs/s", series, "filelock")
-    for name, many in results.items():
-        fairness = statistics.median(one.fairness for one in many)
-        print(f"  fairness of {name}: {fairness:.2f} (most turns of a process over fewest; 1 is fair)")
-
-
-def main() -> None:
-    """Everything, in about a minute; progress goes to stderr."""
-    with tempfile.TemporaryDirectory() as name:
+def alone(setup: Setup) -> Result:
+    """One caller, no contention."""
+    with tempfile.TemporaryDirectory() as name, leasehold.connect("memory://bench") as memory:
         folder = Path(name)
         url = f"sqlite:///{folder}/leases.db"
-        with leasehold.connect(url) as hold, leasehold.connect("memory://bench") as memory:
-            print("uncontended pairs ...", file=sys.stderr)
+        with leasehold.connect(url) as hold:
             contenders = {
-                "filelock": filelock_pairs(folder / "file.lock"),
-                "Leasehold, sqlite": lock_pairs(hold),
-                "Leasehold, sqlite, asyncio": asyncio_pairs(url),
+                FILELOCK: filelock_pairs(folder / "file.lock"),
+                "filelock, a new object each time": new_filelock_pairs(folder / "new.lock"),
+                OURS: lock_pairs(hold),
+                f"{OURS}, asyncio": asyncio_pairs(url),
                 "Leasehold, memory": lock_pairs(memory),
                 "floor: two bare SQLite transactions": floor(folder / "floor.db"),
             }
-            series = interleave(contenders, 500, 15)
-            show("One caller, no contention: acquire and release", "pairs/s", series, "filelock")
-            print("threads ...", file=sys.stderr)
-            crowd = {f"{n} threads": threads(hold, n) for n in (2, 16, 64)}
-            show("Threads of one process on one lock", "turns/s", interleave(crowd, 640, 5), "2 threads")
-        print("processes ...", file=sys.stderr)
-        processes(folder, 8, 3, 2.0)
+            return Result(rates(ALONE, "pairs/s", measure(setup, contenders), FILELOCK, cpu=True))
 
 
-if __name__ == "__main__":
-    main()
+def threads(setup: Setup) -> Result:
+    """Threads of one process on one lock."""
+    with tempfile.TemporaryDirectory() as name, leasehold.connect(f"sqlite:///{name}/leases.db") as hold:
+        crowd = {f"Leasehold, SQLite, {count} threads": crowd_of(hold, count) for count in setup.effort.waiters}
+        series = measure(setup, crowd)
+    return Result(rates("Embedded store, threads of one process on one lock", "turns/s", series))
+
+
+def processes(setup: Setup) -> Result:
+    """True handoffs between processes, with exclusion, fences and the order of turns checked."""
+
+    def run(peer: Peer, folder: Path, parties: int) -> race.Result:
+        return race.race(peer, str(folder), folder, parties, setup.effort.race_seconds, fenced=peer is ours)
+
+    racers: dict[str, race.Racer] = {FILELOCK: partial(run, theirs), OURS: partial(run, ours)}
+    found = race.compete(setup, racers, 8)
+    return Result(race.race_rows(PROCESSES, found, FILELOCK, server=False))
+
+
+PIECES = {"alone": alone, "threads": threads, "processes": processes}

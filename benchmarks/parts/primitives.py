@@ -1,28 +1,28 @@
-"""What the other primitives cost beside the plain lock, and how fair they are: ``python -m benchmarks.primitives``.
+"""What the other primitives cost beside the plain lock, and how fair they are.
 
-Three parts: pairs of acquire and release without contention; handoffs among 2, 16 and 64 waiters, with the commands
+Three pieces: pairs of acquire and release without contention; handoffs among 2, 16 and 64 waiters, with the commands
 that one handoff costs the server; and crowds of unlike claims, readers beside writers and large claims beside small
 ones, with how often each got its turn and how long it waited."""
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
+import itertools
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import leasehold
-from benchmarks.measure import interleave, parse_parts, show
-from benchmarks.measure import pairs as repeated_pairs
-from benchmarks.race import Locks, race, threads
+from benchmarks import race
+from benchmarks.processes import together
+from benchmarks.race import Locks
+from benchmarks.report.rows import Figure, Result, Row
+from benchmarks.rounds import Setup, measure, rates
+from benchmarks.rounds import pairs as repeated_pairs
 from benchmarks.server import Server
 
 Make = Callable[[leasehold.Leasehold], Any]
@@ -55,15 +55,29 @@ class _Nested:
         self._outer.__exit__(*error)
 
 
-def pairs(url: str, name: str) -> None:
+@contextmanager
+def stores() -> Iterator[tuple[Server, dict[str, str]]]:
+    """The URLs of the stores, by name, and the server of one of them."""
+    with tempfile.TemporaryDirectory() as folder, Server() as server:
+        yield server, {"SQLite": f"sqlite:///{folder}/leases.db", "Redis": server.url()}
+
+
+def pairs(setup: Setup) -> Result:
     """Acquire and release, a new object for each, as people write it."""
+    with stores() as (_, urls):
+        each = [_pairs(setup, url, name) for name, url in {"memory": "memory://bench", **urls}.items()]
+    return Result([row for rows in each for row in rows])
+
+
+def _pairs(setup: Setup, url: str, store: str) -> list[Row]:
     with leasehold.connect(url) as hold:
         held = [hold.semaphore("bench", 4, limit=3).acquire() for _ in range(2)]
         contenders = {one: repeated_pairs(partial(make, hold)) for one, make in ALONE.items()}
-        show(f"One caller, no contention: {name}", "pairs/s", interleave(contenders, 300, 15), LOCK)
+        rows = rates(f"Primitives, one caller, {store}", "pairs/s", measure(setup, contenders), LOCK)
         for permit in held:
             if permit is not None:
                 permit.release()
+    return rows
 
 
 # ---------------------------------------------------------------- with others waiting
@@ -75,18 +89,22 @@ EXCLUSIVE: dict[str, Callable[[leasehold.Leasehold, int], Any]] = {
 }
 
 
-def handoffs(server: Server) -> None:
+def handoffs(setup: Setup) -> Result:
     """The commands for each handoff must not grow with the number of waiters."""
-    print("\nThreads of one process that hand one thing on, Redis")
-    print(f"  {'':<27}{'waiting':>8}{'handoffs/s':>12}{'fairness':>9}{'commands':>10}{'requests':>10}")
-    with tempfile.TemporaryDirectory() as folder:
-        for number, (name, make) in enumerate(EXCLUSIVE.items()):
-            for parties in (2, 16, 64):
-                server.empty()
-                place = Path(folder) / f"{number}-{parties}"
-                one = race(_peer(make), server.url(), place, parties, 1.0, crowd=threads, usage=server.usage)
-                print(f"  {name:<27}{parties:>8}{one.handoffs_per_s:>12,.0f}{one.fairness:>9.2f}", end="")
-                print(f"{one.commands:>10.1f}{one.requests:>10.1f}")
+    result = Result([])
+    with Server() as server:
+
+        def run(name: str, folder: Path, parties: int) -> race.Result:
+            server.empty()
+            peer, seconds = _peer(EXCLUSIVE[name]), setup.effort.race_seconds
+            return race.race(
+                peer, server.url(), folder, parties, seconds, crowd=race.threads, usage=server.usage, fenced=True
+            )
+
+        for parties in setup.effort.waiters:
+            found = race.compete(setup, {name: partial(run, name) for name in EXCLUSIVE}, parties)
+            result += Result(race.race_rows(f"Primitives, {parties} threads, Redis", found, LOCK))
+    return result
 
 
 def _peer(make: Callable[[leasehold.Leasehold, int], Any]) -> Any:
@@ -123,12 +141,12 @@ def _claim(hold: leasehold.Leasehold, mode: str) -> Any:
     return sides.read() if mode == "read" else sides.write()
 
 
-def _play(url: str, party: Party, begin: float, seconds: float) -> list[float]:
+def _play(url: str, party: Party, seconds: float) -> list[float]:
     """How long it waited for each of its turns."""
     waits = []
+    end = time.monotonic() + seconds
     with leasehold.connect(url) as hold:
-        time.sleep(max(begin - time.monotonic(), 0))  # all at once
-        while time.monotonic() < begin + seconds:
+        while time.monotonic() < end:
             claimed = time.perf_counter()
             with _claim(hold, party.mode):
                 waits.append(time.perf_counter() - claimed)
@@ -136,49 +154,32 @@ def _play(url: str, party: Party, begin: float, seconds: float) -> list[float]:
     return waits
 
 
-def crowds(url: str, name: str, seconds: float = 3.0) -> None:
-    """Turns and waits of each kind of party, in processes of their own that claim again at once."""
-    for title, parties in CROWDS.items():
-        print(f"\n{title}, each holds for 1 ms and claims again at once: {name}")
-        print(f"  {'':<12}{'turns of each':>14}{'most / fewest':>15}{'wait p50 ms':>13}{'p99':>8}{'longest':>9}")
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(len(parties), mp_context=spawn) as pool:
-            begin = time.monotonic() + 2
-            played = [pool.submit(_play, url, party, begin, seconds) for party in parties]
-            results = [one.result() for one in played]
-        for kind in dict.fromkeys(party.name for party in parties):
-            _show_kind(kind, [waits for party, waits in zip(parties, results, strict=True) if party.name == kind])
+def crowds(setup: Setup) -> Result:
+    """Turns and waits of each kind of party, in processes of their own that hold for 1 ms and claim again at once."""
+    rows: list[Row] = []
+    with stores() as (_, urls):
+        for number, (store, title) in enumerate(itertools.product(urls, CROWDS)):
+            setup.progress.step("crowd", number + 1, len(urls) * len(CROWDS))
+            parties = CROWDS[title]
+            seconds = setup.effort.race_seconds * 2
+            results = together(_play, [(urls[store], party, seconds) for party in parties])
+            for kind in dict.fromkeys(party.name for party in parties):
+                waits = [waits for party, waits in zip(parties, results, strict=True) if party.name == kind]
+                rows += _kind(f"{title}, {store}", kind, waits)
+    return Result(rows)
 
 
-def _show_kind(kind: str, each: list[list[float]]) -> None:
+def _kind(work: str, kind: str, each: list[list[float]]) -> list[Row]:
     turns = [len(one) for one in each]
     waits = sorted(wait * 1000 for one in each for wait in one)
-    p99 = waits[int(len(waits) * 0.99)]
-    fairness = max(turns) / max(min(turns), 1)
-    print(f"  {kind:<12}{statistics.mean(turns):>14,.0f}{fairness:>15.2f}", end="")
-    print(f"{statistics.median(waits):>13.1f}{p99:>8.1f}{waits[-1]:>9.1f}")
+    figures = {
+        "turns of each": statistics.mean(turns),
+        "most / fewest": max(turns) / max(min(turns), 1),
+        "wait p50, ms": statistics.median(waits),
+        "p99, ms": waits[int(len(waits) * 0.99)],
+        "longest, ms": waits[-1],
+    }
+    return [Row(work, kind, unit, Figure(value, value, value)) for unit, value in figures.items()]
 
 
-# ----------------------------------------------------------------
-
-
-def main() -> None:
-    """Everything, in about a minute and a half; progress goes to stderr."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.primitives", description="Every primitive, compared.")
-    parts = parse_parts(parser, ("pairs", "handoffs", "crowds")).part
-    with tempfile.TemporaryDirectory() as folder, Server() as server:
-        stores = {"SQLite": f"sqlite:///{folder}/leases.db", "Redis": server.url()}
-        for part in parts:
-            print(f"{part} ...", file=sys.stderr)
-            if part == "pairs":
-                for name, url in {"memory": "memory://bench", **stores}.items():
-                    pairs(url, name)
-            elif part == "handoffs":
-                handoffs(server)
-            else:
-                for name, url in stores.items():
-                    crowds(url, name)
-
-
-if __name__ == "__main__":
-    main()
+PIECES = {"pairs": pairs, "handoffs": handoffs, "crowds": crowds}

@@ -1,0 +1,101 @@
+"""Runs the benchmark: ``python -m benchmarks [part ...] [--quick] [--out DIR] [--json FILE]``.
+
+A part is a module of ``benchmarks.parts``; its pieces can be named, too, as in ``leases.memory``. Each table is printed
+when it is ready, and a report is written to a folder at the end."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks import goals
+from benchmarks.progress import GREEN, RED, Progress, coloured
+from benchmarks.report import files
+from benchmarks.report.machine import ROOT, facts
+from benchmarks.report.rows import Result
+from benchmarks.rounds import FULL, QUICK, TINY, Effort, Setup
+
+# Those with a goal come first, and they are what a quick run does.
+WITH_GOALS = ("pairs", "tasks", "handoffs", "leases", "embedded", "startup")
+OTHERS = ("primitives", "patterns", "jobs", "guards", "observers", "calls")
+PARTS = (*WITH_GOALS, *OTHERS)
+EFFORTS = {"full": FULL, "quick": QUICK, "tiny": TINY}
+
+Piece = Callable[[Setup], Result]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 1 when a part failed, for example because a lock broke its promise."""
+    options = _options(arguments)
+    effort = EFFORTS[options.effort]
+    pieces = list(_pieces(options.part or (WITH_GOALS if effort.quick else PARTS)))
+    report = files.Report({**facts(), "effort": options.effort})
+    _run(report, pieces, effort, show=options.json != "-")
+    written = files.write(report, options.out)
+    _write_json(report, options.json)
+    if options.json != "-" and goals.any_measured(report.rows):
+        print(_coloured_goals(goals.table(report.rows)))
+    print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+    return 1 if report.failures else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Leasehold beside its peers.")
+    parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; or a piece of one, such as leases.memory")
+    parser.add_argument("--quick", dest="effort", action="store_const", const="quick", help="under two minutes")
+    parser.add_argument("--effort", choices=EFFORTS, default="full", help="tiny only shows that everything works")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="the folder of the report")
+    parser.add_argument("--json", metavar="FILE", help="also write the JSON there; with - to standard output, alone")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.part if name.partition(".")[0] not in PARTS]:
+        parser.error(f"unknown part: {', '.join(unknown)}")
+    return options
+
+
+def _pieces(names: Sequence[str]) -> Iterator[tuple[str, Piece]]:
+    """The functions to run, by name. A part is imported only when it is wanted: it needs packages of its own."""
+    for name in names:
+        part, _, wanted = name.partition(".")
+        known: dict[str, Piece] = import_module(f"benchmarks.parts.{part}").PIECES
+        if wanted and wanted not in known:
+            raise SystemExit(f"{part} has the pieces {', '.join(known)}, not {wanted}")
+        for piece, run in known.items():
+            if wanted in {"", piece}:
+                yield (f"{part}.{piece}" if len(known) > 1 else part), run
+
+
+def _run(report: files.Report, pieces: Sequence[tuple[str, Piece]], effort: Effort, *, show: bool) -> None:
+    """A piece that fails does not take the others with it; the report names it."""
+    progress = Progress(len(pieces))
+    for name, run in pieces:
+        progress.begin(name)
+        try:
+            result = run(Setup(effort, progress))
+        except Exception as error:
+            report.failures[name] = f"{type(error).__name__}: {error}"
+            progress.end(report.failures[name])
+            continue
+        report.results[name] = result
+        progress.end()
+        if show:
+            print(files.part_as_markdown(name, result), flush=True)
+
+
+def _write_json(report: files.Report, target: str | None) -> None:
+    if target == "-":
+        sys.stdout.write(files.as_json(report))
+    elif target:
+        Path(target).write_text(files.as_json(report), encoding="utf-8")
+
+
+def _coloured_goals(table: str) -> str:
+    table = re.sub(r"\byes\b(?= \|$)", coloured("yes", GREEN, sys.stdout), table, flags=re.MULTILINE)
+    return re.sub(r"\bno\b(?= \|$)", coloured("no", RED, sys.stdout), table, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
