@@ -6,9 +6,11 @@ when it is ready, and a report is written to a folder at the end."""
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -35,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pieces = list(_pieces(options.part or (WITH_GOALS if effort.quick else PARTS)))
     report = files.Report({**facts(), "effort": options.effort})
     _run(report, pieces, effort, show=options.json != "-")
+    if not options.part and (missing := goals.missing(report.rows)):  # its part failed, or a contender was renamed
+        report.failures["goals"] = f"not measured: {'; '.join(missing)}"
     written = files.write(report, options.out)
     _write_json(report, options.json)
     if options.json != "-" and goals.any_measured(report.rows):
@@ -46,8 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Leasehold beside its peers.")
     parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; or a piece of one, such as leases.memory")
-    parser.add_argument("--quick", dest="effort", action="store_const", const="quick", help="under two minutes")
     parser.add_argument("--effort", choices=EFFORTS, default="full", help="tiny only shows that everything works")
+    parser.add_argument(
+        "--quick", dest="effort", action="store_const", const="quick", help="what has a goal, in under two minutes"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="the folder of the report")
     parser.add_argument("--json", metavar="FILE", help="also write the JSON there; with - to standard output, alone")
     options = parser.parse_args(arguments)
@@ -74,7 +80,8 @@ def _run(report: files.Report, pieces: Sequence[tuple[str, Piece]], effort: Effo
     for name, run in pieces:
         progress.begin(name)
         try:
-            result = run(Setup(effort, progress))
+            with warnings_as_notes() as notes:
+                result = run(Setup(effort, progress)) + Result([], notes=notes)
         except Exception as error:
             report.failures[name] = f"{type(error).__name__}: {error}"
             progress.end(report.failures[name])
@@ -83,6 +90,26 @@ def _run(report: files.Report, pieces: Sequence[tuple[str, Piece]], effort: Effo
         progress.end()
         if show:
             print(files.part_as_markdown(name, result), flush=True)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[list[str]]:
+    """What Leasehold warns of while a part runs, in one line: ten thousand leases may all be late at once."""
+    notes: list[str] = []
+    logger, seen = logging.getLogger("leasehold"), list[str]()
+
+    class Seen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(record.getMessage())
+
+    handler = Seen(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield notes
+    finally:
+        logger.removeHandler(handler)
+        if seen:
+            notes.append(f"Leasehold warned {len(seen):,} times meanwhile. The first warning: {seen[0]}")
 
 
 def _write_json(report: files.Report, target: str | None) -> None:

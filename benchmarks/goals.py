@@ -13,8 +13,6 @@ from benchmarks.race import FAIRNESS, HANDOFFS_PER_S
 from benchmarks.report import markdown
 from benchmarks.report.rows import Figure, Row
 
-MISSING = "not measured"
-
 
 @dataclass(frozen=True)
 class Goal:
@@ -85,13 +83,16 @@ def any_measured(rows: Sequence[Row]) -> bool:
     return any(goal.measured(rows) for goal in GOALS)
 
 
+def missing(rows: Sequence[Row]) -> list[str]:
+    """The goals that were not measured."""
+    return [goal.name for goal in GOALS if goal.measured(rows) is None]
+
+
 def table(rows: Sequence[Row]) -> str:
-    """All goals as a Markdown table; one whose part did not run says so."""
-    lines = []
-    for goal in GOALS:
-        figure = goal.measured(rows)
-        if figure is None:
-            lines.append([goal.name, MISSING, str(goal), markdown.NOTHING])
-        else:
-            lines.append([goal.name, markdown.ratio(figure), str(goal), "yes" if goal.reached(figure) else "no"])
+    """The goals that were measured, as a Markdown table."""
+    lines = [
+        [goal.name, markdown.ratio(figure), str(goal), "yes" if goal.reached(figure) else "no"]
+        for goal in GOALS
+        if (figure := goal.measured(rows))
+    ]
     return markdown.table(["goal", "measured", "goal is", "reached"], lines)

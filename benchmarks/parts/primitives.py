@@ -144,8 +144,9 @@ def _claim(hold: leasehold.Leasehold, mode: str) -> Any:
 def _play(url: str, party: Party, seconds: float) -> list[float]:
     """How long it waited for each of its turns."""
     waits = []
-    end = time.monotonic() + seconds
     with leasehold.connect(url) as hold:
+        hold.inspect("crowd")  # connects
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             claimed = time.perf_counter()
             with _claim(hold, party.mode):
@@ -161,7 +162,7 @@ def crowds(setup: Setup) -> Result:
         for number, (store, title) in enumerate(itertools.product(urls, CROWDS)):
             setup.progress.step("crowd", number + 1, len(urls) * len(CROWDS))
             parties = CROWDS[title]
-            seconds = setup.effort.race_seconds * 2
+            seconds = max(setup.effort.race_seconds * 2, 1.0)
             results = together(_play, [(urls[store], party, seconds) for party in parties])
             for kind in dict.fromkeys(party.name for party in parties):
                 waits = [waits for party, waits in zip(parties, results, strict=True) if party.name == kind]
