@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import goals
 from benchmarks.progress import GREEN, RED, Progress, coloured
-from benchmarks.report import files
+from benchmarks.report import files, page
 from benchmarks.report.machine import ROOT, facts
 from benchmarks.report.rows import Result
 from benchmarks.rounds import FULL, QUICK, TINY, Effort, Setup
@@ -34,11 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 1 when a part failed, for example because a lock broke its promise."""
     options = _options(arguments)
     effort = EFFORTS[options.effort]
-    pieces = list(_pieces(options.part or (WITH_GOALS if effort.quick else PARTS)))
+    wanted = list(pieces(options.part or (WITH_GOALS if effort.quick else PARTS)))
     report = files.Report({**facts(), "effort": options.effort})
-    _run(report, pieces, effort, show=options.json != "-")
+    _run(report, wanted, effort, show=options.json != "-")
     if not options.part and (missing := goals.missing(report.rows)):  # its part failed, or a contender was renamed
         report.failures["goals"] = f"not measured: {'; '.join(missing)}"
+    if options.page and (left := page.fill(options.page, report)):
+        print(f"{options.page} keeps what it had for {', '.join(left)}", file=sys.stderr)
     written = files.write(report, options.out)
     _write_json(report, options.json)
     if options.json != "-" and goals.any_measured(report.rows):
@@ -56,13 +58,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="the folder of the report")
     parser.add_argument("--json", metavar="FILE", help="also write the JSON there; with - to standard output, alone")
+    parser.add_argument("--page", type=Path, help="also write the tables between the marks of this Markdown page")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.part if name.partition(".")[0] not in PARTS]:
         parser.error(f"unknown part: {', '.join(unknown)}")
     return options
 
 
-def _pieces(names: Sequence[str]) -> Iterator[tuple[str, Piece]]:
+def pieces(names: Sequence[str]) -> Iterator[tuple[str, Piece]]:
     """The functions to run, by name. A part is imported only when it is wanted: it needs packages of its own."""
     for name in names:
         part, _, wanted = name.partition(".")
@@ -74,10 +77,10 @@ def _pieces(names: Sequence[str]) -> Iterator[tuple[str, Piece]]:
                 yield (f"{part}.{piece}" if len(known) > 1 else part), run
 
 
-def _run(report: files.Report, pieces: Sequence[tuple[str, Piece]], effort: Effort, *, show: bool) -> None:
+def _run(report: files.Report, wanted: Sequence[tuple[str, Piece]], effort: Effort, *, show: bool) -> None:
     """A piece that fails does not take the others with it; the report names it."""
-    progress = Progress(len(pieces))
-    for name, run in pieces:
+    progress = Progress(len(wanted))
+    for name, run in wanted:
         progress.begin(name)
         try:
             with warnings_as_notes() as notes:

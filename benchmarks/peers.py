@@ -22,10 +22,11 @@ AsyncLocks = Callable[[int], AbstractAsyncContextManager[Any]]
 AsyncPeer = Callable[[str], AbstractAsyncContextManager[AsyncLocks]]
 
 OURS, OURS_ASYNCIO = "Leasehold", "Leasehold, asyncio"
-FLOOR = "floor"
+FLOOR, RAW = "floor", "bare pair of redis-py"
 REDIS_PY, REDIS_ASYNCIO, PYTHON_REDIS_LOCK = "redis-py Lock", "redis.asyncio Lock", "python-redis-lock"
 
 TTL = 30
+OWNER = "0123456789abcdef0123456789abcdef"
 POOL = 50  # connections of redis.asyncio; also redis-py's default for a pool that waits, and what redis-benchmark uses
 COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 
@@ -66,6 +67,29 @@ def python_redis_lock(url: str) -> Iterator[Locks]:
 
     with redis.Redis.from_url(url) as client:
         yield lambda number: redis_lock.Lock(client, f"python-redis-lock:{number}", expire=TTL)
+
+
+class Raw:
+    """The commands of the floor, sent by redis-py."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client: Any = client
+        self._sha = client.script_load(COMPARE_AND_DELETE)
+
+    def __enter__(self) -> None:
+        if not self._client.set("raw", OWNER, nx=True, px=TTL * 1000):
+            raise RuntimeError("the raw commands did not get their key")
+
+    def __exit__(self, *_: object) -> None:
+        if self._client.evalsha(self._sha, 1, "raw", OWNER) != 1:
+            raise RuntimeError("the raw commands lost their key")
+
+
+@contextmanager
+def raw(url: str) -> Iterator[Locks]:
+    with redis.Redis.from_url(url) as client:
+        lock = Raw(client)
+        yield lambda number: lock
 
 
 class Floor:
@@ -176,8 +200,7 @@ async def floor_asyncio(url: str) -> AsyncIterator[AsyncLocks]:
 
 def packed(sha: bytes, key: str) -> tuple[bytes, bytes]:
     """The two requests of a pair: claim and release."""
-    owner = "0123456789abcdef0123456789abcdef"
-    return _pack("SET", key, owner, "NX", "PX", TTL * 1000), _pack("EVALSHA", sha, 1, key, owner)
+    return _pack("SET", key, OWNER, "NX", "PX", TTL * 1000), _pack("EVALSHA", sha, 1, key, OWNER)
 
 
 def _pack(*words: str | int | bytes) -> bytes:

@@ -159,13 +159,15 @@ def race(
     with crowd(folder / "board", peer, place, parties, fenced) as futures:
         try:
             _await_start(board, futures)
-            result = _watch(board, parties, seconds, usage, fenced)
+            result, turns = _watch(board, parties, seconds, usage)
         finally:
             board[STOP] = 1
         for future in futures:
             future.result(60)
     if board[BROKEN]:
         raise Broken(f"{folder.name}: exclusion or fence order was broken {board[BROKEN]} times")
+    if fenced:
+        check_order(turns)
     return result
 
 
@@ -187,7 +189,8 @@ def check_order(turns: Sequence[int]) -> None:
         raise Broken(f"one party had {min(turns)} turns while another had {max(turns)}: the queue is not in order")
 
 
-def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage], fenced: bool) -> Result:
+def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage]) -> tuple[Result, list[int]]:
+    """What was measured, and how many turns each party had."""
     mine = [TURNS + me for me in range(1, parties + 1)]
     used, first, began = usage(), board[HANDOFFS], time.monotonic()
     turns = [board[word] for word in mine]
@@ -197,11 +200,9 @@ def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage
     handoffs = last - first
     if handoffs < 2:
         raise Broken(f"{handoffs} handoffs in {seconds} s: a party is stuck")
-    if fenced:
-        check_order(gained)
     took_us = board.journal_us(first, last)
     percent = statistics.quantiles(took_us, n=100)
-    return Result(
+    result = Result(
         handoffs / (ended - began),
         max(gained) / min(gained) if min(gained) else float("inf"),
         percent[49],
@@ -210,6 +211,7 @@ def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage
         spent.requests / handoffs,
         took_us,
     )
+    return result, gained
 
 
 # ---------------------------------------------------------------- several contenders

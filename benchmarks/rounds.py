@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -13,6 +13,10 @@ from benchmarks.progress import Progress
 from benchmarks.report.rows import Row, compare
 
 Run = Callable[[int], float | None]  # runs that many times; returns the rate if it measured that itself
+
+
+Meter = Callable[[str], float]  # what this contender has used so far
+CLIENT_CPU = "client CPU, µs"
 
 
 class Effort(NamedTuple):
@@ -41,12 +45,11 @@ class Setup(NamedTuple):
 
 
 class Series:
-    """One contender: its rate in each round, and the CPU time that one turn took here and in the server."""
+    """One contender: its rate in each round, and what one turn cost by each meter."""
 
-    def __init__(self) -> None:
+    def __init__(self, meters: Iterable[str]) -> None:
         self.rates: list[float] = []
-        self.cpu_us: list[float] = []
-        self.server_us: list[float] = []
+        self.costs: dict[str, list[float]] = {unit: [] for unit in meters}
 
 
 def repeated(call: Callable[[], object]) -> Run:
@@ -91,24 +94,25 @@ def interleave(
     contenders: Mapping[str, Run],
     counts: Mapping[str, int],
     rounds: int,
-    server_us: Callable[[str], float] = lambda name: 0.0,
+    meters: Mapping[str, Meter] | None = None,
 ) -> dict[str, Series]:
-    """Run each contender in turn, round after round. ``server_us`` is read around each run: the time that the server
-    has spent on commands of this contender. CPU times stay empty for a contender that measures itself."""
-    series = {name: Series() for name in contenders}
+    """Run each contender in turn, round after round, and read the meters before and after each run. A contender that
+    measures its rate itself does other things as well, so its costs stay empty."""
+    read = {CLIENT_CPU: lambda name: time.process_time() * 1e6, **(meters or {})}
+    series = {name: Series(read) for name in contenders}
     for name, run in contenders.items():
         run(max(counts[name] // 10, 1))
     for number in range(rounds):
         setup.progress.step("round", number + 1, rounds)
         for name, run in contenders.items():
-            count, one, spent = counts[name], series[name], server_us(name)
-            cpu, began = time.process_time(), time.perf_counter()
+            count, one = counts[name], series[name]
+            before = {unit: meter(name) for unit, meter in reversed(read.items())}
+            began = time.perf_counter()
             rate = run(count)
-            took, cpu = time.perf_counter() - began, time.process_time() - cpu
+            took = time.perf_counter() - began
             one.rates.append(rate or count / took)
-            if rate is None:
-                one.cpu_us.append(cpu / count * 1e6)
-                one.server_us.append((server_us(name) - spent) / count)
+            for unit, meter in read.items() if rate is None else ():
+                one.costs[unit].append((meter(name) - before[unit]) / count)
     return series
 
 
@@ -129,6 +133,9 @@ def sized(contenders: Mapping[str, Run], seconds: float, multiple: int = 1) -> d
 def rates(work: str, unit: str, series: Mapping[str, Series], *peers: str, cpu: bool = False) -> list[Row]:
     """The rows of a comparison: rates with their ratios and, with ``cpu``, the CPU time of one turn."""
     rows = compare(work, unit, {name: one.rates for name, one in series.items()}, *peers)
-    if cpu:
-        rows += compare(work, "client CPU, µs", {name: one.cpu_us for name, one in series.items()})
-    return rows
+    return rows + costs(work, CLIENT_CPU, series) if cpu else rows
+
+
+def costs(work: str, unit: str, series: Mapping[str, Series], *peers: str) -> list[Row]:
+    """The rows of one meter, for the contenders that it was read for."""
+    return compare(work, unit, {name: one.costs[unit] for name, one in series.items() if one.costs[unit]}, *peers)

@@ -20,7 +20,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import procrastinate
 import psycopg_pool
 import sqlalchemy
 
@@ -72,6 +71,8 @@ async def ours(pool: Any) -> dict[str, Put]:
 
 async def theirs(pool: Any) -> dict[str, Put]:
     """The same. By default its worker logs and uses notifications: both are turned off."""
+    import procrastinate
+
     connector = procrastinate.PsycopgConnector()
     app = procrastinate.App(connector=connector)
     await app.open_async(pool)

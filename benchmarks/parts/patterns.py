@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import redis
-from dogpile.cache import make_region
 
 import leasehold
 from benchmarks.processes import together
@@ -104,6 +103,8 @@ def by_hand(url: str) -> Callable[[Get], Get]:
 
 def dogpile(url: str) -> Callable[[Get], Get]:
     """Its region, with the lock in Redis that makes it one rebuild in the fleet."""
+    from dogpile.cache import make_region
+
     region = make_region(serializer=lambda value: json.dumps(value).encode(), deserializer=json.loads)
     arguments = {"url": url, "distributed_lock": True, "lock_timeout": 10, "thread_local_lock": False}
     region.configure("dogpile.cache.redis", expiration_time=60, arguments=arguments)

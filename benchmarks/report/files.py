@@ -45,18 +45,27 @@ def write(report: Report, folder: Path) -> list[Path]:
 
 def as_markdown(report: Report) -> str:
     """The machine, the goals, and each part with its tables, charts and notes."""
-    facts = "; ".join(f"{name} {value}" for name, value in report.facts.items())
     failures = [f"**{part} failed**: {error}\n" for part, error in report.failures.items()]
     parts = [part_as_markdown(name, result) for name, result in report.results.items()]
     reached = ["## Goals\n", goals.table(report.rows)] if goals.any_measured(report.rows) else []
-    return "\n".join(["# Benchmark\n", facts + "\n", *failures, *reached, *parts])
+    return "\n".join(["# Benchmark\n", machine(report), *failures, *reached, *parts])
+
+
+def machine(report: Report) -> str:
+    """What was measured on and with."""
+    return "; ".join(f"{name} {value}" for name, value in report.facts.items()) + "\n"
 
 
 def part_as_markdown(name: str, result: Result) -> str:
-    """One part."""
-    charts = [f"![{chart.title}]({chart.name}.svg)\n" for chart in result.charts]
+    """One part, under its name."""
+    return f"## {name}\n\n{contents(result)}"
+
+
+def contents(result: Result, folder: str = "") -> str:
+    """Its tables, its charts, which are files in this folder, and its notes."""
+    charts = [f"![{chart.title}]({folder}{chart.name}.svg)\n" for chart in result.charts]
     notes = [f"{note}\n" for note in result.notes]
-    return "\n".join([f"## {name}\n", markdown.tables(result.rows), *charts, *notes])
+    return "\n".join([markdown.tables(result.rows), *charts, *notes])
 
 
 # ---------------------------------------------------------------- JSON

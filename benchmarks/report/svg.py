@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from benchmarks.report.rows import Axis, Chart, Points
 
 WIDTH, HEIGHT = 760, 460
-LEFT, RIGHT, TOP, BOTTOM = 84, 24, 56, 60
+LEFT, RIGHT, TOP, BOTTOM = 84, 40, 56, 68
 LEGEND_LINE = 20
 # Distinguishable without seeing red or green (Okabe and Ito); the dashes tell lines apart without any colour.
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
@@ -66,7 +66,8 @@ def _label(value: float) -> str:
 def drawn(chart: Chart) -> str:
     """The whole file."""
     lines = {name: [point for point in points if _can_be_drawn(chart, point)] for name, points in chart.lines.items()}
-    lines = {name: points for name, points in lines.items() if points}
+    ours_first = sorted(lines, key=lambda name: not name.startswith("Leasehold"))
+    lines = {name: lines[name] for name in ours_first if lines[name]}
     if not lines:
         raise ValueError(f"the chart {chart.name!r} has no points")
     bottom = HEIGHT - BOTTOM

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import goals
-from benchmarks.report import files, markdown, svg
+from benchmarks.report import files, markdown, page, svg
 from benchmarks.report.rows import Axis, Chart, Figure, Result, Row, compare, ecdf
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -144,6 +144,39 @@ def test_files_of_a_report(tmp_path: Path) -> None:
     assert "](waiters.svg)" in text
     assert "**leases failed**: Broken: lost" in text
     ET.parse(written[2])  # noqa: S314  # our own file
+
+
+# ---------------------------------------------------------------- a page
+
+
+def test_tables_are_written_between_the_marks_of_a_page(tmp_path: Path) -> None:
+    """Charts go to a folder beside the page; what this run has nothing for is kept, and named."""
+    text = "before\n<!-- benchmark: {} -->\nold\n<!-- end of benchmark -->\nafter\n"
+    target = tmp_path / "speed.md"
+    target.write_text("".join(text.format(name) for name in ("handoffs", "machine", "goals", "pairs.sync")))
+    rows = compare("crowd", "fairness", {"ours": [1.5]})
+    assert page.fill(target, files.Report({"Python": "3.11"}, {"handoffs": Result(rows, [CHART])})) == [
+        "goals",
+        "pairs.sync",
+    ]
+    handoffs, machine, kept, also_kept, _ = target.read_text().split("after\n")
+    assert "| ours " in handoffs and "1.50" in handoffs and "](speed/waiters.svg)" in handoffs
+    assert "Python 3.11" in machine
+    assert "old" not in handoffs + machine
+    assert (kept, also_kept) == tuple(text.format(name).removesuffix("after\n") for name in ("goals", "pairs.sync"))
+    assert (tmp_path / "speed" / "waiters.svg").read_text() == svg.drawn(CHART)
+
+
+def test_filling_a_page_twice_changes_nothing(tmp_path: Path) -> None:
+    """The marks stay where they are."""
+    target = tmp_path / "speed.md"
+    target.write_text("<!-- benchmark: machine -->\n<!-- end of benchmark -->\n")
+    report = files.Report({"Python": "3.11"})
+    page.fill(target, report)
+    once = target.read_text()
+    page.fill(target, report)
+    assert target.read_text() == once
+    assert "Python 3.11" in once
 
 
 # ---------------------------------------------------------------- SVG

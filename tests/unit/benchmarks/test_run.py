@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +15,12 @@ from typing import Any
 import pytest
 
 from benchmarks import race
-from benchmarks.__main__ import PARTS, main
+from benchmarks.__main__ import PARTS, WITH_GOALS, main, pieces
 from benchmarks.parts import embedded
 from benchmarks.progress import GREEN, Progress, coloured
-from benchmarks.race import Board, Broken, Locks
+from benchmarks.race import Board, Broken
+from benchmarks.report.machine import ROOT
+from benchmarks.report.page import BLOCK
 from benchmarks.report.rows import Result
 from benchmarks.rounds import TINY, Run, Setup, interleave, rates
 
@@ -60,11 +63,37 @@ def test_a_contender_may_measure_itself() -> None:
 # ---------------------------------------------------------------- the checks during a race
 
 
-@contextmanager
-def falling_fences(_place: str) -> Iterator[Locks]:
-    """Locks whose fences fall."""
-    fences = itertools.count(10**9, -1)
-    yield lambda _number: nullcontext(SimpleNamespace(fence=next(fences)))
+class TicketLock:
+    """Threads get it in the order in which they come; each turn has the next fence."""
+
+    def __init__(self, fences: Iterator[int]) -> None:
+        self._turn, self._tickets, self._serving, self._fences = threading.Condition(), itertools.count(), 0, fences
+
+    def __enter__(self) -> SimpleNamespace:
+        with self._turn:
+            ticket = next(self._tickets)
+            self._turn.wait_for(lambda: self._serving == ticket)
+        return SimpleNamespace(fence=next(self._fences))
+
+    def __exit__(self, *_: object) -> None:
+        with self._turn:
+            self._serving += 1
+            self._turn.notify_all()
+
+
+def raced(lock: TicketLock, folder: Path) -> race.Result:
+    """Two threads take turns on this lock for a moment."""
+    return race.race(
+        lambda _: nullcontext(lambda _: lock), "", folder / "race", 2, 0.2, crowd=race.threads, fenced=True
+    )
+
+
+def test_a_race_counts_handoffs(tmp_path: Path) -> None:
+    """With a queue every turn goes to the other thread."""
+    found = raced(TicketLock(itertools.count(1)), tmp_path)
+    assert found.handoffs_per_s > 10
+    assert found.fairness < 2
+    assert len(found.took_us) >= 2 and found.p50_us <= found.p99_us
 
 
 def test_two_holders_are_noticed(tmp_path: Path) -> None:
@@ -77,11 +106,10 @@ def test_two_holders_are_noticed(tmp_path: Path) -> None:
     assert board[race.BROKEN] == 1
 
 
-def test_a_falling_fence_fails_the_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_falling_fence_fails_the_race(tmp_path: Path) -> None:
     """No figure of a lock that breaks its promise is shown."""
-    monkeypatch.setattr(race, "SETTLE_SECONDS", 0.0)
     with pytest.raises(Broken, match="fence order"):
-        race.race(falling_fences, "", tmp_path / "race", 2, 0.05, crowd=race.threads, fenced=True)
+        raced(TicketLock(itertools.count(10**9, -1)), tmp_path)
 
 
 def test_turns_out_of_order_are_noticed() -> None:
@@ -93,6 +121,15 @@ def test_turns_out_of_order_are_noticed() -> None:
 
 
 # ---------------------------------------------------------------- the command line
+
+
+def test_the_page_names_pieces_that_exist() -> None:
+    """Each mark in ``docs/performance.md`` names what some part writes, so a full run replaces all of it."""
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    marked = [name for _, name, _ in BLOCK.findall(text)]
+    assert set(marked) - {"machine", "goals"} <= {name for name, _ in pieces(PARTS)}
+    assert len(marked) == len(set(marked)) == text.count("<!-- end of benchmark -->")
+    assert set(WITH_GOALS) <= {name.partition(".")[0] for name in marked}
 
 
 def test_every_part_is_listed() -> None:
@@ -124,8 +161,8 @@ def test_a_part_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capf
     def fail(_setup: Setup) -> Result:
         raise Broken("two holders")
 
-    pieces: dict[str, Any] = {"broken": fail, "fine": lambda _setup: Result([], notes=["all is well"])}
-    monkeypatch.setattr(embedded, "PIECES", pieces)
+    some: dict[str, Any] = {"broken": fail, "fine": lambda _setup: Result([], notes=["all is well"])}
+    monkeypatch.setattr(embedded, "PIECES", some)
     assert main(["embedded", "--effort", "tiny", "--out", str(tmp_path)]) == 1
     assert "two holders" in capfd.readouterr().err
     text = (tmp_path / "report.md").read_text()
