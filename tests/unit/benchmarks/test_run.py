@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 
 from benchmarks import race
-from benchmarks.__main__ import PARTS, WITH_GOALS, main, pieces
+from benchmarks.__main__ import PARTS, main
 from benchmarks.parts import embedded
 from benchmarks.progress import GREEN, Progress, coloured
 from benchmarks.race import Board, Broken
-from benchmarks.report.machine import ROOT
-from benchmarks.report.page import BLOCK
 from benchmarks.report.rows import Result
 from benchmarks.rounds import TINY, Run, Setup, interleave, rates
 
@@ -81,6 +79,12 @@ class TicketLock:
             self._turn.notify_all()
 
 
+@pytest.fixture
+def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure at once: what a figure is does not matter here."""
+    monkeypatch.setattr(race, "SETTLE_SECONDS", 0.0)
+
+
 def raced(lock: TicketLock, folder: Path) -> race.Result:
     """Two threads take turns on this lock for a moment."""
     return race.race(
@@ -88,10 +92,10 @@ def raced(lock: TicketLock, folder: Path) -> race.Result:
     )
 
 
+@pytest.mark.usefixtures("no_settling")
 def test_a_race_counts_handoffs(tmp_path: Path) -> None:
     """With a queue every turn goes to the other thread."""
     found = raced(TicketLock(itertools.count(1)), tmp_path)
-    assert found.handoffs_per_s > 10
     assert found.fairness < 2
     assert len(found.took_us) >= 2 and found.p50_us <= found.p99_us
 
@@ -106,6 +110,7 @@ def test_two_holders_are_noticed(tmp_path: Path) -> None:
     assert board[race.BROKEN] == 1
 
 
+@pytest.mark.usefixtures("no_settling")
 def test_a_falling_fence_fails_the_race(tmp_path: Path) -> None:
     """No figure of a lock that breaks its promise is shown."""
     with pytest.raises(Broken, match="fence order"):
@@ -121,15 +126,6 @@ def test_turns_out_of_order_are_noticed() -> None:
 
 
 # ---------------------------------------------------------------- the command line
-
-
-def test_the_page_names_pieces_that_exist() -> None:
-    """Each mark in ``docs/performance.md`` names what some part writes, so a full run replaces all of it."""
-    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    marked = [name for _, name, _ in BLOCK.findall(text)]
-    assert set(marked) - {"machine", "goals"} <= {name for name, _ in pieces(PARTS)}
-    assert len(marked) == len(set(marked)) == text.count("<!-- end of benchmark -->")
-    assert set(WITH_GOALS) <= {name.partition(".")[0] for name in marked}
 
 
 def test_every_part_is_listed() -> None:
