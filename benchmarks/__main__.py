@@ -78,16 +78,19 @@ def pieces(names: Sequence[str]) -> Iterator[tuple[str, Piece]]:
 
 
 def _run(report: files.Report, wanted: Sequence[tuple[str, Piece]], effort: Effort, *, show: bool) -> None:
-    """A piece that fails does not take the others with it; the report names it."""
+    """A piece that fails does not take the others with it; the report names it. An interrupt ends the run, and what
+    was found until then is still written."""
     progress = Progress(len(wanted))
     for name, run in wanted:
         progress.begin(name)
         try:
             with warnings_as_notes() as notes:
                 result = run(Setup(effort, progress)) + Result([], notes=notes)
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             report.failures[name] = f"{type(error).__name__}: {error}"
             progress.end(report.failures[name])
+            if isinstance(error, KeyboardInterrupt):
+                return
             continue
         report.results[name] = result
         progress.end()

@@ -92,6 +92,13 @@ class Board:
         words[INSIDE] = 0
         words[RELEASED] = time.monotonic_ns()
 
+    def share(self, me: int, weight: int, limit: int) -> None:
+        """What somebody does who may not be alone: note how much it holds, and check that all together hold no more
+        than the limit. Afterwards it notes 0, before it releases."""
+        self._words[TURNS + me] = weight
+        if sum(self._words[TURNS:READY]) > limit:
+            self._words[BROKEN] += 1
+
     def journal_us(self, first: int, last: int) -> list[float]:
         """How long these handoffs took."""
         first = max(first, last - JOURNAL_WORDS)
@@ -232,7 +239,7 @@ def compete(setup: Setup, racers: Mapping[str, Racer], parties: int) -> dict[str
     return results
 
 
-def race_rows(work: str, results: Mapping[str, list[Result]], peer: str, *, server: bool = True) -> list[Row]:
+def race_rows(work: str, results: Mapping[str, list[Result]], *peers: str, server: bool = True) -> list[Row]:
     """The rows of a comparison; ``server`` is for those in which a server counts its commands."""
     columns: dict[str, Callable[[Result], float]] = {
         FAIRNESS: lambda one: one.fairness,
@@ -242,7 +249,7 @@ def race_rows(work: str, results: Mapping[str, list[Result]], peer: str, *, serv
     if server:
         columns |= {COMMANDS: lambda one: one.commands, "requests a handoff": lambda one: one.requests}
     rows = compare(
-        work, HANDOFFS_PER_S, {name: [one.handoffs_per_s for one in many] for name, many in results.items()}, peer
+        work, HANDOFFS_PER_S, {name: [one.handoffs_per_s for one in many] for name, many in results.items()}, *peers
     )
     for unit, figure in columns.items():
         rows += compare(work, unit, {name: [figure(one) for one in many] for name, many in results.items()})

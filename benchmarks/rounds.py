@@ -31,8 +31,13 @@ class Effort(NamedTuple):
     starts: int  # of a program
     quick: bool  # leave out contenders that are slow, or slow to build
 
+    @property
+    def few_waiters(self) -> tuple[int, ...]:
+        """Where the whole range is not needed."""
+        return tuple(count for count in self.waiters if count in {2, 16, 64})
 
-FULL = Effort(11, 0.15, 5, 1.5, (2, 4, 8, 16, 32, 64), (1_000, 3_000, 10_000), 40, quick=False)
+
+FULL = Effort(11, 0.15, 4, 1.0, (2, 4, 8, 16, 32, 64), (1_000, 3_000, 10_000), 40, quick=False)
 QUICK = Effort(5, 0.08, 3, 0.7, (2, 16, 64), (1_000, 10_000), 12, quick=True)
 TINY = Effort(2, 0.002, 1, 0.1, (2,), (20,), 1, quick=True)  # shows that a part works, and measures nothing
 

@@ -1,18 +1,17 @@
-// Locks of Go libraries over Redis, measured as benchmarks/golang.py asks:
+// Locks of Go libraries over Redis, measured as benchmarks/foreign.py asks: peers LIBRARY ADDRESS
 //
-//	peers LIBRARY ADDRESS PARTIES SECONDS
-//
-// PARTIES goroutines take turns on one lock for so many seconds, after a warm-up. With one party nobody waits: its
-// rate is of pairs. Prints one line of JSON. Two holders at once are an error.
+// For each line PARTIES SECONDS of standard input so many goroutines take turns on one lock for so long, after a
+// warm-up, and one line of JSON is printed. With one party nobody waits: its rate is of pairs. Two holders at once are
+// an error.
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"sort"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +27,8 @@ const (
 	polling = time.Millisecond
 	warmUp  = 100 * time.Millisecond
 	samples = 1 << 16
+
+	connections = 70 // more than there are parties
 )
 
 type outcome struct {
@@ -107,15 +108,8 @@ func (b *board) turn(me int) {
 	b.released = time.Now()
 }
 
-func run(library, address string, parties int, length time.Duration) (*outcome, error) {
-	libraries := map[string]func(*redis.Client) pair{"redislock": withRedislock, "redsync": withRedsync}
-	open, known := libraries[library]
-	if !known {
-		return nil, fmt.Errorf("no such library: %s", library)
-	}
-	client := redis.NewClient(&redis.Options{Addr: address, PoolSize: parties + 2})
-	defer client.Close()
-	one, scores := open(client), &board{turns: make([]int64, parties)}
+func run(one pair, parties int, length time.Duration) (*outcome, error) {
+	scores := &board{turns: make([]int64, parties)}
 	ctx, stop := context.WithCancel(context.Background())
 	failed := make(chan error, parties)
 	var all sync.WaitGroup
@@ -145,7 +139,7 @@ func run(library, address string, parties int, length time.Duration) (*outcome, 
 	default:
 	}
 	if broken := scores.broken.Load(); broken > 0 {
-		return nil, fmt.Errorf("%s: two parties held the lock at once, %d times", library, broken)
+		return nil, fmt.Errorf("two parties held the lock at once, %d times", broken)
 	}
 	result := &outcome{Handoffs: scores.handoffs, Seconds: took, TookUs: scores.tookUs, Total: scores.total}
 	sort.Slice(scores.turns, func(i, j int) bool { return scores.turns[i] < scores.turns[j] })
@@ -164,20 +158,30 @@ func main() {
 }
 
 func report(arguments []string) error {
-	if len(arguments) != 4 {
-		return fmt.Errorf("usage: peers LIBRARY ADDRESS PARTIES SECONDS")
+	if len(arguments) != 2 {
+		return fmt.Errorf("usage: peers LIBRARY ADDRESS")
 	}
-	parties, err := strconv.Atoi(arguments[2])
-	if err != nil || parties < 1 {
-		return fmt.Errorf("not a number of parties: %s", arguments[2])
+	libraries := map[string]func(*redis.Client) pair{"redislock": withRedislock, "redsync": withRedsync}
+	open, known := libraries[arguments[0]]
+	if !known {
+		return fmt.Errorf("no such library: %s", arguments[0])
 	}
-	length, err := time.ParseDuration(arguments[3] + "s")
-	if err != nil {
-		return err
+	client := redis.NewClient(&redis.Options{Addr: arguments[1], PoolSize: connections})
+	defer client.Close()
+	one, lines := open(client), bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var parties int
+		var seconds float64
+		if _, err := fmt.Sscan(lines.Text(), &parties, &seconds); err != nil {
+			return err
+		}
+		result, err := run(one, parties, time.Duration(seconds*float64(time.Second)))
+		if err != nil {
+			return err
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
+			return err
+		}
 	}
-	result, err := run(arguments[0], arguments[1], parties, length)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(result)
+	return lines.Err()
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +16,7 @@ from pathlib import Path
 import leasehold
 from benchmarks import race
 from benchmarks.race import Locks, Peer
-from benchmarks.report.rows import Result
+from benchmarks.report.rows import Result, Row
 from benchmarks.rounds import Run, Setup, measure, pairs, rates
 
 OURS, FILELOCK = "Leasehold, SQLite", "filelock"
@@ -71,27 +70,15 @@ def asyncio_pairs(url: str) -> Run:
     return lambda count: asyncio.run(run(count))
 
 
-def crowd_of(hold: leasehold.Leasehold, waiters: int) -> Run:
-    """Threads of one process that hand one lock on, ``count`` times in total."""
-
-    def run(count: int) -> None:
-        def turns() -> None:
-            for _ in range(-(-count // waiters)):
-                with hold.lock("threads", waiters, ttl=30):
-                    pass
-
-        crowd = [threading.Thread(target=turns) for _ in range(waiters)]
-        for one in crowd:
-            one.start()
-        for one in crowd:
-            one.join()
-
-    return run
-
-
 @contextmanager
 def ours(folder: str) -> Iterator[Locks]:
     with leasehold.connect(f"sqlite:///{folder}/leases.db") as hold:
+        yield lambda number: hold.lock("race", number, ttl=30)
+
+
+@contextmanager
+def in_memory(name: str) -> Iterator[Locks]:
+    with leasehold.connect(f"memory://{Path(name).name.replace(' ', '-')}") as hold:
         yield lambda number: hold.lock("race", number, ttl=30)
 
 
@@ -120,11 +107,17 @@ def alone(setup: Setup) -> Result:
 
 
 def threads(setup: Setup) -> Result:
-    """Threads of one process on one lock."""
-    with tempfile.TemporaryDirectory() as name, leasehold.connect(f"sqlite:///{name}/leases.db") as hold:
-        crowd = {f"Leasehold, SQLite, {count} threads": crowd_of(hold, count) for count in setup.effort.waiters}
-        series = measure(setup, crowd)
-    return Result(rates("Embedded store, threads of one process on one lock", "turns/s", series))
+    """Threads of one process on one lock, on SQLite and in memory."""
+
+    def run(peer: Peer, folder: Path, parties: int) -> race.Result:
+        return race.race(peer, str(folder), folder, parties, setup.effort.race_seconds, crowd=race.threads, fenced=True)
+
+    racers: dict[str, race.Racer] = {OURS: partial(run, ours), "Leasehold, memory": partial(run, in_memory)}
+    rows: list[Row] = []
+    for count in setup.effort.few_waiters:
+        found = race.compete(setup, racers, count)
+        rows += race.race_rows(f"Embedded store, {count} threads of one process on one lock", found, server=False)
+    return Result(rows)
 
 
 def processes(setup: Setup) -> Result:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import golang, peers, race
+from benchmarks import foreign, peers, race
 from benchmarks.peers import OURS, PYTHON_REDIS_LOCK
 from benchmarks.race import COMMANDS, HANDOFFS_PER_S, Peer, Racer
 from benchmarks.report.rows import Axis, Chart, Figure, Points, Result, Row, ecdf
@@ -36,9 +36,8 @@ def threads(setup: Setup) -> Result:
     rates: dict[str, list[tuple[float, float]]] = {}
     costs: dict[str, list[tuple[float, float]]] = {}
     result = Result([])
-    with Server() as server:
-        foreign, notes = golang.racers(setup, server)
-        racers = _racers(setup, server, race.threads) | foreign
+    with Server() as server, foreign.programs(setup, server) as (programs, notes):
+        racers = _racers(setup, server, race.threads) | {name: program.race for name, program in programs.items()}
         for count in setup.effort.waiters:
             found = race.compete(setup, racers, count)
             rows = race.race_rows(threads_work(count), found, PYTHON_REDIS_LOCK)

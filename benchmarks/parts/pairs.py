@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 
-from benchmarks import golang, peers
+from benchmarks import foreign, peers
 from benchmarks.peers import (
     FLOOR,
     OURS,
@@ -55,11 +55,16 @@ ASYNC_CONTENDERS: dict[str, AsyncPeer] = {
 
 def sync(setup: Setup) -> Result:
     """One thread."""
-    with Server() as server, server.one_core(), clients(server) as opened:
-        runs = {name: repeated_pairs(partial(locks, 42)) for name, locks in opened.items()}
-        foreign, notes = golang.pairs(setup, server.port)
-        counts = sized(runs, setup.effort.seconds) | dict.fromkeys(foreign, 1)
-        series = interleave(setup, runs | foreign, counts, setup.effort.rounds, _meters(server))
+    with (
+        Server() as server,
+        server.one_core(),
+        clients(server) as opened,
+        foreign.programs(setup, server) as (programs, notes),
+    ):
+        runs: dict[str, Run] = {name: repeated_pairs(partial(locks, 42)) for name, locks in opened.items()}
+        counts = sized(runs, setup.effort.seconds) | dict.fromkeys(programs, 1)
+        runs |= {name: program.pairs for name, program in programs.items()}
+        series = interleave(setup, runs, counts, setup.effort.rounds, _meters(server))
         _check_scripts(server, opened[OURS])
     rows = rates(SYNC, PAIRS, series, FLOOR, REDIS_PY, cpu=True)
     return Result(rows + costs(SYNC, SERVER_US, series, RAW) + costs(SYNC, SERVER_CPU, series, RAW), notes=notes)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import leasehold
 from benchmarks import race
 from benchmarks.processes import together
-from benchmarks.race import Locks
+from benchmarks.race import BROKEN, Board, Broken, Locks
 from benchmarks.report.rows import Figure, Result, Row
 from benchmarks.rounds import Setup, measure, rates
 from benchmarks.rounds import pairs as repeated_pairs
@@ -101,7 +101,7 @@ def handoffs(setup: Setup) -> Result:
                 peer, server.url(), folder, parties, seconds, crowd=race.threads, usage=server.usage, fenced=True
             )
 
-        for parties in setup.effort.waiters:
+        for parties in setup.effort.few_waiters:
             found = race.compete(setup, {name: partial(run, name) for name in EXCLUSIVE}, parties)
             result += Result(race.race_rows(f"Primitives, {parties} threads, Redis", found, LOCK))
     return result
@@ -120,38 +120,44 @@ def _peer(make: Callable[[leasehold.Leasehold, int], Any]) -> Any:
 
 
 class Party(NamedTuple):
-    """One process of a crowd: its name, and what it claims again and again."""
+    """One process of a crowd: its name, what it claims again and again, and how much of the whole that is."""
 
     name: str
     mode: str
-    stay: float = 0.001  # seconds that it holds
+    weight: int
 
 
-CROWDS: dict[str, list[Party]] = {
-    "6 readers and 2 writers": [*[Party("reader", "read")] * 6, *[Party("writer", "write")] * 2],
-    "1 reader and 7 writers": [Party("reader", "read"), *[Party("writer", "write")] * 7],
-    "7 claims of 1 permit and 1 of 4, limit 4": [*[Party("small", "permits 1")] * 7, Party("big", "permits 4")],
+WHOLE, LIMIT = 1000, 4  # what a writer holds, and all permits
+STAY = 0.001  # seconds that each party holds
+READER, WRITER = Party("reader", "read", 1), Party("writer", "write", WHOLE)
+SMALL, BIG = Party("small", "permits", 1), Party("big", "permits", LIMIT)
+CROWDS: dict[str, tuple[int, list[Party]]] = {
+    "6 readers and 2 writers": (WHOLE, [READER] * 6 + [WRITER] * 2),
+    "1 reader and 7 writers": (WHOLE, [READER] + [WRITER] * 7),
+    "7 claims of 1 permit and 1 of 4, limit 4": (LIMIT, [SMALL] * 7 + [BIG]),
 }
 
 
-def _claim(hold: leasehold.Leasehold, mode: str) -> Any:
-    if mode.startswith("permits"):
-        return hold.semaphore("crowd", "permits", limit=4, permits=int(mode.split()[1]))
+def _claim(hold: leasehold.Leasehold, party: Party) -> Any:
+    if party.mode == "permits":
+        return hold.semaphore("crowd", "permits", limit=LIMIT, permits=party.weight)
     sides = hold.rwlock("crowd", "sides")
-    return sides.read() if mode == "read" else sides.write()
+    return sides.read() if party.mode == "read" else sides.write()
 
 
-def _play(url: str, party: Party, seconds: float) -> list[float]:
+def _play(url: str, path: Path, me: int, party: Party, limit: int, seconds: float) -> list[float]:
     """How long it waited for each of its turns."""
-    waits = []
+    waits, board = [], Board(path)
     with leasehold.connect(url) as hold:
         hold.inspect("crowd")  # connects
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             claimed = time.perf_counter()
-            with _claim(hold, party.mode):
+            with _claim(hold, party):
                 waits.append(time.perf_counter() - claimed)
-                time.sleep(party.stay)  # what it holds for
+                board.share(me, party.weight, limit)
+                time.sleep(STAY)  # what it holds for
+                board.share(me, 0, limit)
     return waits
 
 
@@ -161,13 +167,24 @@ def crowds(setup: Setup) -> Result:
     with stores() as (_, urls):
         for number, (store, title) in enumerate(itertools.product(urls, CROWDS)):
             setup.progress.step("crowd", number + 1, len(urls) * len(CROWDS))
-            parties = CROWDS[title]
-            seconds = max(setup.effort.race_seconds * 2, 1.0)
-            results = together(_play, [(urls[store], party, seconds) for party in parties])
+            limit, parties = CROWDS[title]
+            results = _crowd(setup, urls[store], parties, limit)
             for kind in dict.fromkeys(party.name for party in parties):
                 waits = [waits for party, waits in zip(parties, results, strict=True) if party.name == kind]
                 rows += _kind(f"{title}, {store}", kind, waits)
     return Result(rows)
+
+
+def _crowd(setup: Setup, url: str, parties: list[Party], limit: int) -> list[list[float]]:
+    """The waits of each party; all the time they check that readers and writers, or too many permits, never meet."""
+    seconds = max(setup.effort.race_seconds * 3, 1.0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "board")
+        board = Board.new(path)
+        waits = together(_play, [(url, path, me, party, limit, seconds) for me, party in enumerate(parties)])
+    if board[BROKEN]:
+        raise Broken(f"{board[BROKEN]} times more was held at once than the limit allows")
+    return waits
 
 
 def _kind(work: str, kind: str, each: list[list[float]]) -> list[Row]:

@@ -117,6 +117,19 @@ def test_a_falling_fence_fails_the_race(tmp_path: Path) -> None:
         raced(TicketLock(itertools.count(10**9, -1)), tmp_path)
 
 
+def test_too_many_permits_are_noticed(tmp_path: Path) -> None:
+    """Each holder notes how much it holds: together never more than the limit."""
+    board = Board.new(tmp_path / "board")
+    board.share(1, 3, limit=4)
+    board.share(2, 1, limit=4)
+    assert not board[race.BROKEN]
+    board.share(3, 1, limit=4)
+    assert board[race.BROKEN] == 1
+    board.share(2, 0, limit=4)
+    board.share(3, 1, limit=4)
+    assert board[race.BROKEN] == 1
+
+
 def test_turns_out_of_order_are_noticed() -> None:
     """A party may be one turn behind at each end of the window, but must not starve."""
     race.check_order([30, 31, 30])
@@ -136,6 +149,8 @@ def test_every_part_is_listed() -> None:
     assert len(PARTS) == len(modules)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_settling")
 def test_the_smallest_part(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """With ``--json -`` standard output is JSON alone; progress goes to standard error, and files to the folder."""
     assert main(["embedded.threads", "--effort", "tiny", "--out", str(tmp_path), "--json", "-"]) == 0
@@ -143,12 +158,14 @@ def test_the_smallest_part(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     found = json.loads(out)
     assert {"date", "commit", "CPUs", "Python", "redis-server", "redis", "effort"} <= set(found["machine"])
     assert [(row["part"], row["unit"], row["value"] > 0) for row in found["rows"]] == [
-        ("embedded.threads", "turns/s", True)
+        ("embedded.threads", unit, True)
+        for unit in ("handoffs/s", "fairness", "p50, µs", "p99, µs")
+        for _ in ("SQLite", "memory")
     ]
     assert "[1/1] embedded.threads ... " in err
     assert "\x1b" not in out + err
     assert json.loads((tmp_path / "report.json").read_text()) == found
-    assert "| **Leasehold, SQLite, 2 threads** " in (tmp_path / "report.md").read_text()
+    assert "| **Leasehold, memory** " in (tmp_path / "report.md").read_text()
 
 
 def test_a_part_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -164,6 +181,22 @@ def test_a_part_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capf
     text = (tmp_path / "report.md").read_text()
     assert "**embedded.broken failed**: Broken: two holders" in text
     assert "all is well" in text
+
+
+def test_an_interrupt_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found until then is written; what comes after does not run."""
+
+    def interrupt(_setup: Setup) -> Result:
+        raise KeyboardInterrupt
+
+    def fine(_setup: Setup) -> Result:
+        return Result([], notes=["all is well"])
+
+    monkeypatch.setattr(embedded, "PIECES", {"first": fine, "second": interrupt, "third": fine})
+    assert main(["embedded", "--out", str(tmp_path)]) == 1
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert list(found["notes"]) == ["embedded.first"]
+    assert list(found["failures"]) == ["embedded.second"]
 
 
 @pytest.mark.parametrize("part", ["nothing", "embedded.nothing"])
