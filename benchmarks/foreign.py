@@ -36,14 +36,14 @@ class Program:
 
     def pairs(self, _count: int) -> float:
         """A run without contention; returns its rate."""
-        found = self._play(1, self._effort.seconds)
+        found = self.play(1, self._effort.seconds)
         return float(found["turns"] / found["seconds"])
 
     def race(self, _folder: Path, parties: int) -> Result:
         """A race of threads."""
         self._server.empty()
         before = self._server.usage()
-        found = self._play(parties, self._effort.race_seconds)
+        found = self.play(parties, self._effort.race_seconds)
         spent = self._server.usage().since(before)
         if found["handoffs"] < 2:
             raise Broken(f"{self._name}: {found['handoffs']} handoffs: a party is stuck")
@@ -58,7 +58,8 @@ class Program:
             found["took_us"],
         )
 
-    def _play(self, parties: int, seconds: float) -> dict[str, Any]:
+    def play(self, parties: int, seconds: float) -> dict[str, Any]:
+        """What the program answers."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{parties} {seconds}\n")
@@ -84,6 +85,7 @@ def programs(setup: Setup, server: Server) -> Iterator[tuple[dict[str, Program],
             for name, lock in language.locks.items():
                 command = [*language.command, lock, f"127.0.0.1:{server.port}"]
                 found[name] = Program(name, setup, server, stack.enter_context(_started(command)))
+                found[name].play(1, language.warm_up)
         yield found, notes
 
 
@@ -112,6 +114,7 @@ class Language(NamedTuple):
     locks: dict[str, str]
     build: Callable[[], str]  # returns why it failed, or nothing
     command: list[str]
+    warm_up: float  # seconds until a virtual machine has compiled what is used most
 
 
 @functools.cache
@@ -126,7 +129,8 @@ def build_java() -> str:
     libraries = BUILT / "java" / "lib"
     fetch = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libraries}"]
     compile_ = ["javac", "-cp", f"{libraries}/*", "-d", str(BUILT / "java"), "Peers.java"]
-    return _run(fetch, HERE / "java") or _run(compile_, HERE / "java")
+    fetched = libraries.exists() and libraries.stat().st_mtime > (HERE / "java" / "pom.xml").stat().st_mtime
+    return (not fetched and _run(fetch, HERE / "java")) or _run(compile_, HERE / "java")
 
 
 def _run(command: list[str], folder: Path) -> str:
@@ -141,10 +145,11 @@ def _run(command: list[str], folder: Path) -> str:
 
 
 LANGUAGES = [
-    Language({"bsm/redislock, Go": "redislock", "redsync, Go": "redsync"}, build_go, [str(BUILT / "go-peers")]),
+    Language({"bsm/redislock, Go": "redislock", "redsync, Go": "redsync"}, build_go, [str(BUILT / "go-peers")], 0.1),
     Language(
         {"Redisson fenced lock, Java": "fenced", "Redisson fair lock, Java": "fair"},
         build_java,
         ["java", "-cp", f"{BUILT}/java:{BUILT}/java/lib/*", "Peers"],
+        3.0,
     ),
 ]
