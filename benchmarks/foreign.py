@@ -120,7 +120,7 @@ class Language(NamedTuple):
 @functools.cache
 def build_go() -> str:
     """A program that contains its libraries."""
-    return _run(["go", "build", "-o", str(BUILT / "go-peers"), "."], HERE / "go")
+    return run_tool(["go", "build", "-o", str(BUILT / "go-peers"), "."], HERE / "go")
 
 
 @functools.cache
@@ -130,10 +130,11 @@ def build_java() -> str:
     fetch = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libraries}"]
     compile_ = ["javac", "-cp", f"{libraries}/*", "-d", str(BUILT / "java"), "Peers.java"]
     fetched = libraries.exists() and libraries.stat().st_mtime > (HERE / "java" / "pom.xml").stat().st_mtime
-    return (not fetched and _run(fetch, HERE / "java")) or _run(compile_, HERE / "java")
+    return (not fetched and run_tool(fetch, HERE / "java")) or run_tool(compile_, HERE / "java")
 
 
-def _run(command: list[str], folder: Path) -> str:
+def run_tool(command: list[str], folder: Path) -> str:
+    """Runs it in this folder; returns why that failed, or nothing."""
     if shutil.which(command[0]) is None:
         return f"`{command[0]}` is not installed"
     try:

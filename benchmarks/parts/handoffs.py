@@ -23,6 +23,7 @@ CONTENDERS: dict[str, Peer] = {
     OURS: peers.ours,
 }
 PROCESSES = "8 processes on one lock"
+SUMMARY = "Handoffs/s, threads of one process on one lock"
 GROWTH, GROWTH_UNIT = "Cost of more waiters", f"{COMMANDS}, 64 threads ÷ 16"
 
 
@@ -35,17 +36,23 @@ def threads(setup: Setup) -> Result:
     """Threads that share a client."""
     rates: dict[str, list[tuple[float, float]]] = {}
     costs: dict[str, list[tuple[float, float]]] = {}
-    result = Result([])
+    summary: list[Row] = []
+    details: list[Row] = []
     with Server() as server, foreign.programs(setup, server) as (programs, notes):
-        racers = _racers(setup, server, race.threads) | {name: program.race for name, program in programs.items()}
+        racers = _racers(setup, server, race.threads)
+        others: dict[str, Racer] = {name: program.race for name, program in programs.items()}
         for count in setup.effort.waiters:
-            found = race.compete(setup, racers, count)
+            few = count in setup.effort.few_waiters
+            found = race.compete(setup, racers | others if few else racers, count)
             rows = race.race_rows(threads_work(count), found, PYTHON_REDIS_LOCK)
             for row in rows:
                 lines = {HANDOFFS_PER_S: rates, COMMANDS: costs}.get(row.unit)
                 if lines is not None:
                     lines.setdefault(row.contender, []).append((count, row.figure.value))
-            result += Result(rows)
+                if row.unit == HANDOFFS_PER_S:
+                    summary.append(Row(SUMMARY, row.contender, f"{count} threads", row.figure))
+            if few:
+                details += rows
     charts = [
         _against_waiters(
             setup, "handoffs", "Throughput against waiters: threads of one process, one lock", HANDOFFS_PER_S, rates
@@ -54,7 +61,7 @@ def threads(setup: Setup) -> Result:
             setup, "handoff-cost", "Cost against waiters: threads of one process, one lock", COMMANDS, costs
         ),
     ]
-    return result + Result(_growth(dict(costs.get(OURS, []))), charts, notes)
+    return Result([*summary, *details, *_growth(dict(costs.get(OURS, [])))], charts, notes)
 
 
 def processes(setup: Setup) -> Result:

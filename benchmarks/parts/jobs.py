@@ -31,7 +31,7 @@ from tests.support.servers.mariadb import MariaServer
 from tests.support.servers.postgres import PostgresServer
 
 OURS, THEIRS = "Leasehold", "procrastinate"
-JOBS = 300  # in a round
+JOBS = 200  # in a round
 CONNECTIONS = 5
 Put = Callable[[int], Coroutine[Any, Any, None]]
 
