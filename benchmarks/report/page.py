@@ -4,7 +4,7 @@
     <!-- end of benchmark -->
 
 The name is that of a piece, or ``machine`` or ``goals``. Charts are written to a folder beside the page, which has its
-name. What was not measured in this run stays as it is."""
+name. What was not measured in this run stays as it is; so does the machine, unless everything was measured."""
 
 from __future__ import annotations
 
@@ -19,23 +19,21 @@ BLOCK = re.compile(r"(<!-- benchmark: (\S+) -->\n).*?(<!-- end of benchmark -->)
 
 def fill(page: Path, report: files.Report) -> list[str]:
     """Replace what stands between the marks; returns the names that this report has nothing for."""
-    left: list[str] = []
+    old = page.read_text(encoding="utf-8")
+    texts = {name: _text(name, page, report) for _, name, _ in BLOCK.findall(old) if name != "machine"}
+    left = [name for name, text in texts.items() if text is None]
+    texts["machine"] = None if left else files.machine(report)
 
     def replaced(block: re.Match[str]) -> str:
         begin, name, end = block.groups()
-        text = _text(name, page, report)
-        if text is None:
-            left.append(name)
-            return block.group()
-        return f"{begin}\n{text}\n{end}"
+        text = texts[name]
+        return block.group() if text is None else f"{begin}\n{text}\n{end}"
 
-    page.write_text(BLOCK.sub(replaced, page.read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(BLOCK.sub(replaced, old), encoding="utf-8")
     return left
 
 
 def _text(name: str, page: Path, report: files.Report) -> str | None:
-    if name == "machine":
-        return files.machine(report)
     if name == "goals":
         return goals.table(report.rows) if goals.any_measured(report.rows) else None
     if name not in report.results:

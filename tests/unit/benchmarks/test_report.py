@@ -149,21 +149,22 @@ def test_files_of_a_report(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- a page
 
 
+def marked(*names: str) -> str:
+    """A page with a mark for each name."""
+    return "".join(f"<!-- benchmark: {name} -->\nold {name}\n<!-- end of benchmark -->\n" for name in names)
+
+
 def test_tables_are_written_between_the_marks_of_a_page(tmp_path: Path) -> None:
-    """Charts go to a folder beside the page; what this run has nothing for is kept, and named."""
-    text = "before\n<!-- benchmark: {} -->\nold\n<!-- end of benchmark -->\nafter\n"
+    """Charts go to a folder beside the page. What was not measured is kept and named; the machine is kept, too."""
     target = tmp_path / "speed.md"
-    target.write_text("".join(text.format(name) for name in ("handoffs", "machine", "goals", "pairs.sync")))
+    target.write_text(marked("handoffs", "machine", "goals", "pairs.sync"))
     rows = compare("crowd", "fairness", {"ours": [1.5]})
-    assert page.fill(target, files.Report({"Python": "3.11"}, {"handoffs": Result(rows, [CHART])})) == [
-        "goals",
-        "pairs.sync",
-    ]
-    handoffs, machine, kept, also_kept, _ = target.read_text().split("after\n")
-    assert "| ours " in handoffs and "1.50" in handoffs and "](speed/waiters.svg)" in handoffs
-    assert "Python 3.11" in machine
-    assert "old" not in handoffs + machine
-    assert (kept, also_kept) == tuple(text.format(name).removesuffix("after\n") for name in ("goals", "pairs.sync"))
+    left = page.fill(target, files.Report({"Python": "3.11"}, {"handoffs": Result(rows, [CHART])}))
+    assert left == ["goals", "pairs.sync"]
+    written, kept = target.read_text().split("<!-- end of benchmark -->\n", 1)
+    assert "| ours " in written and "1.50" in written and "](speed/waiters.svg)" in written
+    assert "old" not in written
+    assert kept == marked("machine", "goals", "pairs.sync")
     assert (tmp_path / "speed" / "waiters.svg").read_text() == svg.drawn(CHART)
 
 
