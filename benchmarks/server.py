@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +57,8 @@ def _pin(servers: tuple[int, ...], cores: set[int]) -> None:
     """Affinity belongs to a thread; threads that are started later inherit it."""
     for pid in (os.getpid(), *servers):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), cores)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setaffinity(int(thread.name), cores)
 
 
 class Server:
