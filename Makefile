@@ -19,10 +19,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo chaos test quick check docs bench matrix soak clean servers
+.PHONY: help demo chaos test quick check docs bench bench-quick matrix soak clean servers
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.has-cli ## see in a few seconds what a stale owner is, and how a guard stops it
 	@$(BIN)/leasehold demo
@@ -46,12 +46,13 @@ check: .venv/.has-dev ## lint, format, types, and who may import whom
 docs: .venv/.has-docs ## build the documents as a site in build/docs; a warning or a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/docs/mkdocs.yml # with --quiet no warning counts
 
-bench: .venv/.has-bench ## measure start-up, every primitive and pattern, the embedded store, the one over Redis, and what observers and guards cost
+bench: .venv/.has-bench ## measure everything beside other libraries: build/bench gets a report, JSON and plots; minutes
 	@tools/servers.sh redis postgresql mariadb
-	$(BIN)/python -m benchmarks.startup && $(BIN)/python -m benchmarks.observers && $(BIN)/python -m benchmarks.guards
-	$(BIN)/python -m benchmarks.primitives && $(BIN)/python -m benchmarks.patterns && $(BIN)/python -m benchmarks.jobs
-	$(BIN)/python -m benchmarks.embedded && $(BIN)/python -m benchmarks.calls
-	$(BIN)/python -m benchmarks.redis $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-quick: .venv/.has-bench ## measure what has a goal, with fewer rounds: under two minutes
+	@tools/servers.sh redis
+	$(BIN)/python -m benchmarks --quick $(ARGS)
 
 matrix: .venv/.made servers ## the tests of clients against each supported redis-py; unit and contract on each other Python
 	@PYTHON=$(BIN)/python tools/matrix.sh $(ARGS)

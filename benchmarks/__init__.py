@@ -1,1 +1,5 @@
-"""Benchmarks: Leasehold beside its peers in one interleaved run, reported as ratios. No test asserts a time."""
+"""Benchmarks: Leasehold beside its peers, interleaved in one run and reported as ratios. No test asserts a time.
+
+``python -m benchmarks`` runs all parts; ``python -m benchmarks --help`` lists them. To read the code, begin with
+``report/rows.py`` (what a part returns), then ``rounds.py`` (how contenders are measured side by side), then a part.
+"""

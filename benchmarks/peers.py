@@ -14,14 +14,19 @@ from urllib.parse import urlsplit
 import hiredis
 import redis
 import redis.asyncio
-import redis_lock  # type: ignore[import-untyped]  # python-redis-lock has no types
 
 import leasehold
 from benchmarks.race import Locks
 
 AsyncLocks = Callable[[int], AbstractAsyncContextManager[Any]]
+AsyncPeer = Callable[[str], AbstractAsyncContextManager[AsyncLocks]]
+
+OURS, OURS_ASYNCIO = "Leasehold", "Leasehold, asyncio"
+FLOOR, RAW = "floor", "bare pair of redis-py"
+REDIS_PY, REDIS_ASYNCIO, PYTHON_REDIS_LOCK = "redis-py Lock", "redis.asyncio Lock", "python-redis-lock"
 
 TTL = 30
+OWNER = "0123456789abcdef0123456789abcdef"
 POOL = 50  # connections of redis.asyncio; also redis-py's default for a pool that waits, and what redis-benchmark uses
 COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 
@@ -50,9 +55,41 @@ def redis_py(url: str, sleep: float = 0.1) -> Iterator[Locks]:
 
 
 @contextmanager
+def redis_py_polling(url: str) -> Iterator[Locks]:
+    """It asks every millisecond whether the lock is free; with its default, ten times a second, it is far slower."""
+    with redis_py(url, sleep=0.001) as locks:
+        yield locks
+
+
+@contextmanager
 def python_redis_lock(url: str) -> Iterator[Locks]:
+    import redis_lock  # type: ignore[import-untyped]  # python-redis-lock has no types
+
     with redis.Redis.from_url(url) as client:
         yield lambda number: redis_lock.Lock(client, f"python-redis-lock:{number}", expire=TTL)
+
+
+class Raw:
+    """The commands of the floor, sent by redis-py."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client: Any = client
+        self._sha = client.script_load(COMPARE_AND_DELETE)
+
+    def __enter__(self) -> None:
+        if not self._client.set("raw", OWNER, nx=True, px=TTL * 1000):
+            raise RuntimeError("the raw commands did not get their key")
+
+    def __exit__(self, *_: object) -> None:
+        if self._client.evalsha(self._sha, 1, "raw", OWNER) != 1:
+            raise RuntimeError("the raw commands lost their key")
+
+
+@contextmanager
+def raw(url: str) -> Iterator[Locks]:
+    with redis.Redis.from_url(url) as client:
+        lock = Raw(client)
+        yield lambda number: lock
 
 
 class Floor:
@@ -163,8 +200,7 @@ async def floor_asyncio(url: str) -> AsyncIterator[AsyncLocks]:
 
 def packed(sha: bytes, key: str) -> tuple[bytes, bytes]:
     """The two requests of a pair: claim and release."""
-    owner = "0123456789abcdef0123456789abcdef"
-    return _pack("SET", key, owner, "NX", "PX", TTL * 1000), _pack("EVALSHA", sha, 1, key, owner)
+    return _pack("SET", key, OWNER, "NX", "PX", TTL * 1000), _pack("EVALSHA", sha, 1, key, OWNER)
 
 
 def _pack(*words: str | int | bytes) -> bytes:

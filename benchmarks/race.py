@@ -8,27 +8,32 @@ stays for a moment: a turn alone is so short that a second thread inside would h
 from __future__ import annotations
 
 import mmap
-import multiprocessing
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.measure import Usage
+from benchmarks.processes import FORKED
+from benchmarks.report.rows import Row, compare
+from benchmarks.rounds import Setup
+from benchmarks.server import Usage
 
 Lock = AbstractContextManager[Any]
 Locks = Callable[[int], Lock]  # makes the lock of that number
 Peer = Callable[[str], AbstractContextManager[Locks]]  # opens a client at a place: a folder or a URL
 
 INSIDE, LAST, HANDOFFS, FENCE, BROKEN, STOP, RELEASED = range(7)
+HANDOFFS_PER_S, FAIRNESS, COMMANDS = "handoffs/s", "fairness", "commands a handoff"
 MOST = 100  # parties, counted from 1
 TURNS, READY, JOURNAL = 100, 200, 300
 JOURNAL_WORDS = 1 << 16  # the latest handoffs
 SETTLE_SECONDS = 0.3
 STAY_EVERY, STAY_SECONDS = 128, 0.00005
+MOST_UNFAIR = 2  # times as many turns as another party: beyond what a busy machine explains
 
 
 class Result(NamedTuple):
@@ -40,6 +45,11 @@ class Result(NamedTuple):
     p99_us: float
     commands: float  # for each handoff, of the server
     requests: float
+    took_us: list[float]  # each of the latest handoffs
+
+
+class Broken(RuntimeError):
+    """The lock did not do what it promises, so no figure of it counts."""
 
 
 class Board:
@@ -82,40 +92,47 @@ class Board:
         words[INSIDE] = 0
         words[RELEASED] = time.monotonic_ns()
 
+    def share(self, me: int, weight: int, limit: int) -> None:
+        """What somebody does who may not be alone: note how much it holds, and check that all together hold no more
+        than the limit. Afterwards it notes 0, before it releases."""
+        self._words[TURNS + me] = weight
+        if sum(self._words[TURNS:READY]) > limit:
+            self._words[BROKEN] += 1
+
     def journal_us(self, first: int, last: int) -> list[float]:
         """How long these handoffs took."""
         first = max(first, last - JOURNAL_WORDS)
         return [self._words[JOURNAL + number % JOURNAL_WORDS] / 1000 for number in range(first, last)]
 
 
-def take_turns(board: Board, me: int, lock: Lock) -> None:
-    """One party: take turns until the board says stop."""
+def take_turns(board: Board, me: int, locks: Locks, fenced: bool) -> None:
+    """One party: take turns until the board says stop, each with a new lock object, as people write it."""
     board[READY + me] = 1
     while not board[STOP]:
-        with lock as lease:
-            board.turn(me, getattr(lease, "fence", None) or 0)
+        with locks(1) as lease:
+            board.turn(me, lease.fence if fenced else 0)
 
 
-def run_party(path: Path, me: int, peer: Peer, place: str) -> None:
+def run_party(path: Path, me: int, peer: Peer, place: str, fenced: bool) -> None:
     """One party that is a process of its own, with its own client."""
     with peer(place) as locks:
-        take_turns(Board(path), me, locks(1))
+        take_turns(Board(path), me, locks, fenced)
 
 
 @contextmanager
-def processes(path: Path, peer: Peer, place: str, parties: int) -> Iterator[list[Future[None]]]:
+def processes(path: Path, peer: Peer, place: str, parties: int, fenced: bool) -> Iterator[list[Future[None]]]:
     """Each party is a process."""
-    pool = ProcessPoolExecutor(parties, multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(parties, FORKED)
     with _ended(pool):
-        yield [pool.submit(run_party, path, me, peer, place) for me in range(1, parties + 1)]
+        yield [pool.submit(run_party, path, me, peer, place, fenced) for me in range(1, parties + 1)]
 
 
 @contextmanager
-def threads(path: Path, peer: Peer, place: str, parties: int) -> Iterator[list[Future[None]]]:
-    """Each party is a thread of this process, with a lock object of its own; they share a client."""
+def threads(path: Path, peer: Peer, place: str, parties: int, fenced: bool) -> Iterator[list[Future[None]]]:
+    """Each party is a thread of this process; they share a client."""
     pool, board = ThreadPoolExecutor(parties), Board(path)
     with peer(place) as locks, _ended(pool):
-        yield [pool.submit(take_turns, board, me, locks(1)) for me in range(1, parties + 1)]
+        yield [pool.submit(take_turns, board, me, locks, fenced) for me in range(1, parties + 1)]
 
 
 @contextmanager
@@ -136,24 +153,28 @@ def race(
     parties: int,
     seconds: float,
     *,
-    crowd: Callable[[Path, Peer, str, int], AbstractContextManager[list[Future[None]]]] = processes,
+    crowd: Callable[[Path, Peer, str, int, bool], AbstractContextManager[list[Future[None]]]] = processes,
     usage: Callable[[], Usage] = lambda: Usage(0, 0, 0.0, 0),
+    fenced: bool = False,
 ) -> Result:
-    """Let the parties run for so long, and read the board."""
+    """Let the parties run for so long, and read the board. ``fenced`` is for locks that promise rising fences and turns
+    in order of arrival: both are checked."""
     if parties >= MOST:
         raise ValueError(f"the board has room for {MOST - 1} parties")
     folder.mkdir()
     board = Board.new(folder / "board")
-    with crowd(folder / "board", peer, place, parties) as futures:
+    with crowd(folder / "board", peer, place, parties, fenced) as futures:
         try:
             _await_start(board, futures)
-            result = _watch(board, parties, seconds, usage)
+            result, turns = _watch(board, parties, seconds, usage)
         finally:
             board[STOP] = 1
         for future in futures:
             future.result(60)
     if board[BROKEN]:
-        raise RuntimeError(f"{folder.name}: exclusion or fence order was broken {board[BROKEN]} times")
+        raise Broken(f"{folder.name}: exclusion or fence order was broken {board[BROKEN]} times")
+    if fenced:
+        check_order(turns)
     return result
 
 
@@ -169,7 +190,14 @@ def _await_start(board: Board, futures: list[Future[None]]) -> None:
     time.sleep(SETTLE_SECONDS)
 
 
-def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage]) -> Result:
+def check_order(turns: Sequence[int]) -> None:
+    """With turns in order of arrival all parties have as many, but for one that the window cut off at each end."""
+    if max(turns) > MOST_UNFAIR * min(turns) + 2:
+        raise Broken(f"one party had {min(turns)} turns while another had {max(turns)}: the queue is not in order")
+
+
+def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage]) -> tuple[Result, list[int]]:
+    """What was measured, and how many turns each party had."""
     mine = [TURNS + me for me in range(1, parties + 1)]
     used, first, began = usage(), board[HANDOFFS], time.monotonic()
     turns = [board[word] for word in mine]
@@ -178,13 +206,51 @@ def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage
     gained = [board[word] - before for word, before in zip(mine, turns, strict=True)]
     handoffs = last - first
     if handoffs < 2:
-        raise RuntimeError(f"{handoffs} handoffs in {seconds} s: a party is stuck")
-    percent = statistics.quantiles(board.journal_us(first, last), n=100)
-    return Result(
+        raise Broken(f"{handoffs} handoffs in {seconds} s: a party is stuck")
+    took_us = board.journal_us(first, last)
+    percent = statistics.quantiles(took_us, n=100)
+    result = Result(
         handoffs / (ended - began),
         max(gained) / min(gained) if min(gained) else float("inf"),
         percent[49],
         percent[98],
         spent.commands / handoffs,
         spent.requests / handoffs,
+        took_us,
     )
+    return result, gained
+
+
+# ---------------------------------------------------------------- several contenders
+
+Racer = Callable[[Path, int], Result]  # lets so many parties run once, with a new folder for what it needs
+
+
+def compete(setup: Setup, racers: Mapping[str, Racer], parties: int) -> dict[str, list[Result]]:
+    """Each contender in turn, round after round."""
+    results: dict[str, list[Result]] = {name: [] for name in racers}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(setup.effort.races):
+            for place, (name, run) in enumerate(racers.items()):
+                setup.progress.step(
+                    f"{parties} parties: race", number * len(racers) + place + 1, setup.effort.races * len(racers)
+                )
+                results[name].append(run(Path(folder) / f"{name.replace('/', ' ')} {number}", parties))
+    return results
+
+
+def race_rows(work: str, results: Mapping[str, list[Result]], *peers: str, server: bool = True) -> list[Row]:
+    """The rows of a comparison; ``server`` is for those in which a server counts its commands."""
+    columns: dict[str, Callable[[Result], float]] = {
+        FAIRNESS: lambda one: one.fairness,
+        "p50, µs": lambda one: one.p50_us,
+        "p99, µs": lambda one: one.p99_us,
+    }
+    if server:
+        columns |= {COMMANDS: lambda one: one.commands, "requests a handoff": lambda one: one.requests}
+    rows = compare(
+        work, HANDOFFS_PER_S, {name: [one.handoffs_per_s for one in many] for name, many in results.items()}, *peers
+    )
+    for unit, figure in columns.items():
+        rows += compare(work, unit, {name: [figure(one) for one in many] for name, many in results.items()})
+    return rows

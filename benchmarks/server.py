@@ -9,15 +9,28 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
-from benchmarks.measure import Usage
-
+SCRIPTS = ("eval", "evalsha", "evalsha_ro", "fcall", "fcall_ro")
 SETTINGS = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"]
+
+
+class Usage(NamedTuple):
+    """What a server has done since it was started."""
+
+    commands: int  # also those inside scripts
+    requests: int  # reads from clients: a pipeline is one, and a push is none
+    cpu_ms: float
+    memory: int
+
+    def since(self, before: Usage) -> Usage:
+        """The difference, without the request that read the first numbers."""
+        commands, requests, cpu_ms, memory = (now - then for now, then in zip(self, before, strict=True))
+        return Usage(int(commands), max(int(requests) - 1, 0), cpu_ms, int(memory))
 
 
 def usage(client: redis.Redis) -> Usage:
@@ -26,6 +39,26 @@ def usage(client: redis.Redis) -> Usage:
     calls = [stats["calls"] for name, stats in info.items() if name.startswith("cmdstat_") and name != "cmdstat_info"]
     cpu_ms = (info["used_cpu_sys"] + info["used_cpu_user"]) * 1000
     return Usage(sum(calls), info["total_reads_processed"], cpu_ms, info["used_memory"])
+
+
+@contextmanager
+def one_core(*servers: int) -> Iterator[None]:
+    """This process, these, and all that are started meanwhile on one core: what is measured then is work, not the
+    wake-up of another core."""
+    before = os.sched_getaffinity(0)
+    try:
+        _pin(servers, {max(before)})
+        yield
+    finally:
+        _pin(servers, before)
+
+
+def _pin(servers: tuple[int, ...], cores: set[int]) -> None:
+    """Affinity belongs to a thread; threads that are started later inherit it."""
+    for pid in (os.getpid(), *servers):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setaffinity(int(thread.name), cores)
 
 
 class Server:
@@ -45,25 +78,20 @@ class Server:
         """What it has done until now."""
         return usage(self._client)
 
+    def execution(self, *commands: str) -> tuple[int, float]:
+        """How many scripts it has run, and the µs that it took to execute scripts and these plain commands. What a
+        script calls is part of the script, so a command that scripts call as well must not be named."""
+        stats: Any = self._client.info("commandstats")
+        known = {name: stats.get(f"cmdstat_{name}", {"calls": 0, "usec": 0}) for name in (*SCRIPTS, *commands)}
+        return sum(known[name]["calls"] for name in SCRIPTS), sum(one["usec"] for one in known.values())
+
     def empty(self) -> None:
         """Delete every key, so that the next contender does not find those of the last."""
         self._client.flushall()
 
-    @contextmanager
-    def one_core(self) -> Iterator[None]:
-        """This process and the server on one core: what is measured then is work, not the wake-up of another core."""
-        before = os.sched_getaffinity(0)
-        try:
-            self._pin({max(before)})
-            yield
-        finally:
-            self._pin(before)
-
-    def _pin(self, cores: set[int]) -> None:
-        """Affinity belongs to a thread; threads that are started later inherit it."""
-        for pid in (os.getpid(), self._process.pid):
-            for thread in Path(f"/proc/{pid}/task").iterdir():
-                os.sched_setaffinity(int(thread.name), cores)
+    def one_core(self) -> AbstractContextManager[None]:
+        """This process and the server on one core."""
+        return one_core(self._process.pid)
 
     def __enter__(self) -> Server:
         with ExitStack() as stack:

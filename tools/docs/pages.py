@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 INDEX = ROOT / "docs" / "README.md"
 BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 FOLDERS = ("docs", "examples")
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)\s]*\)")
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)[^)\s]*\)")  # also an image
 ITEM = re.compile(rf"^- {LINK.pattern}", re.MULTILINE)
 
 
@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def linked(page: Path) -> Iterator[str]:
-    """The linked files of a page that are not pages: scripts, modules, the licence."""
+    """The linked files of a page that are not pages: images, scripts, modules, the licence."""
     for _, link in LINK.findall(page.read_text("utf-8")):
         target = (page.parent / link).resolve()
         if ":" not in link and target.is_file() and target.is_relative_to(ROOT) and target.suffix != ".md":

@@ -1,7 +1,7 @@
 """The names of ``typing`` for a fast start: type checkers see ``typing`` itself, and at run time it is not loaded.
 
 This saves a short command about 10 ms of CPU time out of 76 (Python 3.11): ``typing`` loads ``re``, and its NamedTuple
-compiles a function for each class. ``python -m benchmarks.startup`` measures it: see the line "with typing".
+compiles a function for each class. ``python -m benchmarks startup`` measures it: see the line "with typing".
 
 At run time most of these are placeholders that only annotations use. A NamedTuple works as that of ``typing`` does.
 """

@@ -1,25 +1,20 @@
-"""What a guarded write costs beside a bare one: ``python -m benchmarks.guards [part ...]``.
+"""What a guarded write costs beside a bare one.
 
 One row is written again and again: bare; after ``guard.check``; with ``guard.update``; and with a version column that
 people compare by hand, which protects that row and nothing else. Two more show what ``guard.check`` is made of: a
 second bare ``UPDATE`` in its place, and the guard's own statement, executed by the driver alone. Nothing is flushed to
 a disk in any of them: a flush takes as long with a guard as without, so with flushes the ratios are closer to 1. Client
-and server share one core.
-
-The parts: memory, sqlite, psycopg, asyncpg, pymysql, redis."""
+and server share one core."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
-import os
 import sqlite3
-import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,8 +23,9 @@ import redis
 import redis.asyncio
 
 import leasehold
-from benchmarks.measure import Run, awaited, interleave, parse_parts, repeated, show, sized
-from benchmarks.server import Server
+from benchmarks.report.rows import Result, compare
+from benchmarks.rounds import Run, Setup, awaited, measure, rates, repeated
+from benchmarks.server import Server, Usage, one_core
 from leasehold._sql.dialects import DIALECTS
 from leasehold.guards import memory
 from leasehold.guards.redis import FenceGuard as RedisGuard
@@ -44,8 +40,8 @@ TABLE = "CREATE TABLE reports (id INTEGER PRIMARY KEY, status VARCHAR(20), versi
 ROWS = "INSERT INTO reports VALUES (1, 'new', 0, NULL), (2, 'new', 0, NULL), (3, 'new', 0, NULL), (4, 'new', 0, NULL)"
 PLAIN = "UPDATE reports SET status = ? WHERE id = ?"
 COMPARE = "UPDATE reports SET status = ?, version = version + 1 WHERE id = ? AND version = ?"
-SECONDS, ROUNDS = 0.06, 11
 BARE_SET = "bare SET"
+USES = 100  # calls whose commands are counted
 REDIS_LEASE: dict[str, Any] = {"resource": "report-export:42", "owner": "host:1:secret.1"}
 REDIS_BODY = "return redis.call('SET', KEYS[1], ARGV[1])"
 
@@ -141,9 +137,9 @@ def async_steps(connection: Any, lease: leasehold.Lease) -> dict[str, Callable[[
     return {BARE: bare, TWICE: twice, ALONE: alone, CHECK: check, UPDATE: update, BY_HAND: by_hand}
 
 
-def compare(title: str, runs: dict[str, Run], base: str, unit: str = "writes/s") -> None:
-    """Measure in rounds of equal length, and print the table."""
-    show(title, unit, interleave(runs, sized(runs, SECONDS), ROUNDS), base, cpu=True)
+def table(setup: Setup, title: str, runs: dict[str, Run], base: str, unit: str = "writes/s") -> Result:
+    """Measure in rounds of equal length."""
+    return Result(rates(f"Guards, {title}", unit, measure(setup, runs), base, cpu=True))
 
 
 def each(calls: dict[str, Callable[[], None]]) -> dict[str, Run]:
@@ -154,7 +150,7 @@ def each(calls: dict[str, Callable[[], None]]) -> dict[str, Run]:
 # ---------------------------------------------------------------- the parts
 
 
-def in_memory() -> None:
+def in_memory(setup: Setup) -> Result:
     """A dict, which is what this guard protects in tests."""
     guard, lock, rows = memory.FenceGuard(), threading.Lock(), {}
     with a_lease() as lease:
@@ -170,27 +166,35 @@ def in_memory() -> None:
         runs = each(
             {"bare write under a Lock": bare, "guard.writing": writing, "guard.check": lambda: guard.check(lease)}
         )
-        compare("In memory", runs, "bare write under a Lock")
+        return table(setup, "in memory", runs, "bare write under a Lock")
 
 
-def on_sqlite() -> None:
+def on_sqlite(setup: Setup) -> Result:
     """WAL, without a flush at each commit."""
-    with tempfile.TemporaryDirectory() as folder, a_lease() as lease:
-        db = sqlite3.connect(Path(folder, "app.db"))
+    with (
+        one_core(),
+        tempfile.TemporaryDirectory() as folder,
+        a_lease() as lease,
+        closing(sqlite3.connect(Path(folder, "app.db"))) as db,
+    ):
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = OFF")
         prepare(db, db.execute)
         db.commit()
         calls = steps(db, lambda: db, lambda sql, values: db.execute(sql, values).rowcount, "?", "sqlite", lease)
-        compare(f"SQLite {sqlite3.sqlite_version}, sqlite3", each(calls), BARE)
-        db.close()
+        return table(setup, f"SQLite {sqlite3.sqlite_version}, sqlite3", each(calls), BARE)
 
 
-def on_psycopg() -> None:
+def on_psycopg(setup: Setup) -> Result:
     """One connection, on loopback."""
     import psycopg
 
-    with PostgresServer() as server, a_lease() as lease, psycopg.connect(server.dsn, autocommit=True) as connection:
+    with (
+        one_core(),
+        PostgresServer() as server,
+        a_lease() as lease,
+        psycopg.connect(server.dsn, autocommit=True) as connection,
+    ):
         with connection.transaction():
             prepare(connection, lambda sql: connection.execute(sql.encode()))
 
@@ -198,10 +202,10 @@ def on_psycopg() -> None:
             return connection.execute(sql.encode(), values).rowcount
 
         calls = steps(connection, connection.transaction, execute, "%s", "postgresql", lease)
-        compare(f"PostgreSQL {connection.info.server_version // 10000}, psycopg", each(calls), BARE)
+        return table(setup, f"PostgreSQL {connection.info.server_version // 10000}, psycopg", each(calls), BARE)
 
 
-def on_asyncpg() -> None:
+def on_asyncpg(setup: Setup) -> Result:
     """One connection, one task."""
     asyncpg: Any = import_module("asyncpg")  # it has no types
 
@@ -214,20 +218,26 @@ def on_asyncpg() -> None:
         yield connection
         await connection.close()
 
-    with PostgresServer() as server, a_lease() as lease, asyncio.Runner() as runner:
+    with one_core(), PostgresServer() as server, a_lease() as lease, asyncio.Runner() as runner:
         opened = prepared(server.dsn)
         connection = runner.run(opened.__aenter__())
         calls = async_steps(connection, lease)
-        compare("PostgreSQL, asyncpg", {name: awaited(runner, call) for name, call in calls.items()}, BARE)
+        runs = {name: awaited(runner, call) for name, call in calls.items()}
+        result = table(setup, "PostgreSQL, asyncpg", runs, BARE)
         runner.run(opened.__aexit__(None, None, None))
+        return result
 
 
-def on_pymysql() -> None:
+def on_pymysql(setup: Setup) -> Result:
     """One connection, on loopback."""
     import pymysql
 
-    with MariaServer() as server, a_lease() as lease:
-        connection = pymysql.connect(**server.parameters, ssl_disabled=True)
+    with (
+        one_core(),
+        MariaServer() as server,
+        a_lease() as lease,
+        closing(pymysql.connect(**server.parameters, ssl_disabled=True)) as connection,
+    ):
         cursor = connection.cursor()
         prepare(connection, cursor.execute)
 
@@ -240,8 +250,7 @@ def on_pymysql() -> None:
         calls = steps(connection, begin, cursor.execute, "%s", "mariadb", lease)
         cursor.execute("SELECT VERSION()")
         version = str(cursor.fetchall()[0][0]).partition("-")[0]
-        compare(f"MariaDB {version}, PyMySQL", each(calls), BARE)
-        connection.close()
+        return table(setup, f"MariaDB {version}, PyMySQL", each(calls), BARE)
 
 
 def prepare(connection: Any, execute: Callable[[str], object]) -> None:
@@ -251,14 +260,14 @@ def prepare(connection: Any, execute: Callable[[str], object]) -> None:
     execute(ROWS)
 
 
-def on_redis() -> None:
+def on_redis(setup: Setup) -> Result:
     """One script, one round trip."""
-    with Server() as server:
-        redis_blocking(server)
-        redis_on_a_loop(server)
+    with Server() as server, server.one_core():
+        return redis_blocking(setup, server) + redis_on_a_loop(setup, server)
 
 
-def redis_blocking(server: Server) -> None:
+def redis_blocking(setup: Setup, server: Server) -> Result:
+    title = "Redis, redis-py"
     with redis.Redis.from_url(server.url()) as client:
         guard = RedisGuard(client)
         calls: dict[str, Callable[[], object]] = {
@@ -269,21 +278,20 @@ def redis_blocking(server: Server) -> None:
             "guard.check": lambda: guard.check(10, **REDIS_LEASE),
             "guard.eval": lambda: guard.eval(REDIS_BODY, 10, keys=["k"], args=["value"], **REDIS_LEASE),
         }
-        runs = {name: repeated(call) for name, call in calls.items()}
-        with server.one_core():
-            show(
-                "redis-py, one thread, one core", "calls/s", interleave(runs, sized(runs, 0.15), 11), BARE_SET, cpu=True
-            )
-        print(f"\n  {'':<44}{'round trips':>14}{'commands':>12}")
-        for name, call in calls.items():
-            before = server.usage()
-            for _ in range(100):
-                call()
-            used = server.usage().since(before)
-            print(f"  {name:<44}{used.requests / 100:>14.2f}{used.commands / 100:>12.2f}")
+        result = table(setup, title, {name: repeated(call) for name, call in calls.items()}, BARE_SET, "calls/s")
+        used = {name: _used(server, call) for name, call in calls.items()}
+    rows = compare(f"Guards, {title}", "round trips", {name: [one.requests / USES] for name, one in used.items()})
+    rows += compare(f"Guards, {title}", "commands", {name: [one.commands / USES] for name, one in used.items()})
+    return result + Result(rows)
 
 
-def redis_on_a_loop(server: Server) -> None:
+def _used(server: Server, call: Callable[[], object]) -> Usage:
+    before = server.usage()
+    repeated(call)(USES)
+    return server.usage().since(before)
+
+
+def redis_on_a_loop(setup: Setup, server: Server) -> Result:
     with asyncio.Runner() as runner:
         client = redis.asyncio.Redis.from_url(server.url())
         guard = RedisGuard(client)
@@ -291,12 +299,12 @@ def redis_on_a_loop(server: Server) -> None:
             BARE_SET: awaited(runner, lambda: client.set("k", "value")),
             "guard.set": awaited(runner, lambda: guard.set("k", "value", 10, **REDIS_LEASE)),
         }
-        with server.one_core():
-            show("asyncio, one task, one core", "calls/s", interleave(runs, sized(runs, 0.15), 11), BARE_SET, cpu=True)
+        result = table(setup, "Redis, asyncio", runs, BARE_SET, "calls/s")
         runner.run(client.aclose())
+    return result
 
 
-PARTS: dict[str, Callable[[], None]] = {
+PIECES = {
     "memory": in_memory,
     "sqlite": on_sqlite,
     "psycopg": on_psycopg,
@@ -304,18 +312,3 @@ PARTS: dict[str, Callable[[], None]] = {
     "pymysql": on_pymysql,
     "redis": on_redis,
 }
-
-
-def main() -> None:
-    """The parts that were named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = parse_parts(parser, PARTS).part
-    # The servers below inherit it: what is measured then is work, not the wake-up of another core.
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    for name in parts:
-        print(f"guards: {name} ...", file=sys.stderr)
-        PARTS[name]()
-
-
-if __name__ == "__main__":
-    main()

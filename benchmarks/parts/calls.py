@@ -1,16 +1,15 @@
-"""How many Python calls a path through Leasehold takes, and through how many files: ``python -m benchmarks.calls``.
+"""How many Python calls a path through Leasehold takes, and through how many files.
 
 Counts the calls of Python functions in ``leasehold``, not those of C functions, drivers or the standard library; to
 resume a coroutine is a call, too. Each path is warm: it ran before. Only the thread of the caller is counted or, for a
 renewal, that of the watchdog. It uses public names alone, so that it runs against older versions of Leasehold as well:
-``PYTHONPATH=<their src> python -m benchmarks.calls``.
+``PYTHONPATH=<their src> python -m benchmarks calls``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import platform
 import sqlite3
 import statistics
 import sys
@@ -24,10 +23,13 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import leasehold
+from benchmarks.report.rows import Result, compare
+from benchmarks.rounds import Setup
 from benchmarks.server import Server
 from leasehold.guards.sql import FenceGuard
 
 PACKAGE = str(Path(leasehold.__file__).parent)
+WORK = "Python calls in Leasehold"
 WARM_UP, RUNS = 20, 5
 TTL = 0.6  # seconds of a lease that is renewed: every 0.2 s
 RENEWALS = 6
@@ -183,9 +185,8 @@ def renewal(url: str) -> Count:
 # ----------------------------------------------------------------
 
 
-def main() -> None:
-    """In about ten seconds."""
-    print("calls ...", file=sys.stderr)
+def calls(setup: Setup) -> Result:
+    """Counts, not times: one execution of each path is enough."""
     with tempfile.TemporaryDirectory() as folder, Server() as server:
         memory, sqlite, redis = "memory://calls", f"sqlite:///{folder}/leases.db", server.url()
         paths: dict[str, Callable[[], Count]] = {
@@ -200,12 +201,12 @@ def main() -> None:
             "@hold.once, first call, SQLite": lambda: first_once(sqlite),
             "@hold.once, repeated call, SQLite": lambda: repeated_once(sqlite),
         }
-        print(f"\nPython calls in Leasehold, Python {platform.python_version()}")
-        print(f"  {'':<44}{'calls':>8}{'files':>8}")
-        for name, measure in paths.items():
-            found = measure()
-            print(f"  {name:<44}{found.calls:>8}{found.files:>8}", flush=True)
+        found = {}
+        for number, (name, count) in enumerate(paths.items()):
+            setup.progress.step("path", number + 1, len(paths))
+            found[name] = count()
+    rows = compare(WORK, "calls", {name: [count.calls] for name, count in found.items()})
+    return Result(rows + compare(WORK, "files", {name: [count.files] for name, count in found.items()}))
 
 
-if __name__ == "__main__":
-    main()
+PIECES = {"calls": calls}

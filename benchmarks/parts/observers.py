@@ -1,10 +1,8 @@
-"""What observers cost: ``python -m benchmarks.observers``. Pairs of acquire and release on the memory store, where
-nothing else takes long, with each observer in turn in one run, so that the ratios mean something."""
+"""What observers cost: pairs of acquire and release on the memory store, where nothing else takes long."""
 
 from __future__ import annotations
 
 import logging
-import sys
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -12,8 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 import leasehold
-from benchmarks.embedded import lock_pairs
-from benchmarks.measure import Run, interleave, show
+from benchmarks.parts.embedded import lock_pairs
+from benchmarks.report.rows import Result
+from benchmarks.rounds import Run, Setup, measure, rates
 from leasehold.observe.events import Event, Observer
 from leasehold.observe.otel import OpenTelemetryObserver
 from leasehold.observe.prometheus import PrometheusObserver
@@ -41,11 +40,16 @@ def logged() -> Run:
     handler = Formatted()
 
     def with_log(count: int) -> None:
+        level, propagate = logger.level, logger.propagate
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
-        run(count)
-        logger.setLevel(logging.WARNING)
-        logger.removeHandler(handler)
+        logger.propagate = False
+        try:
+            run(count)
+        finally:
+            logger.propagate = propagate
+            logger.setLevel(level)
+            logger.removeHandler(handler)
 
     return with_log
 
@@ -55,10 +59,8 @@ def telemetry() -> Observer:
     return OpenTelemetryObserver(TracerProvider(shutdown_on_exit=False), MeterProvider([InMemoryMetricReader()]))
 
 
-def main() -> None:
-    """In a few seconds."""
-    logging.getLogger("leasehold").propagate = False
-    print("observers ...", file=sys.stderr)
+def observers(setup: Setup) -> Result:
+    """Each kind of observer, beside none."""
     contenders = {
         NONE: pairs(),
         "no observer, once more": pairs(),  # the difference is noise
@@ -67,9 +69,7 @@ def main() -> None:
         "OpenTelemetry, spans and metrics": pairs(telemetry()),
         "the log at DEBUG": logged(),
     }
-    series = interleave(contenders, 2000, 15)
-    show("Observers: acquire and release on memory://", "pairs/s", series, NONE, cpu=True)
+    return Result(rates("Observers, a pair on memory://", "pairs/s", measure(setup, contenders), NONE, cpu=True))
 
 
-if __name__ == "__main__":
-    main()
+PIECES = {"observers": observers}

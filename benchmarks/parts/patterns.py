@@ -1,66 +1,60 @@
-"""The patterns beside what people write by hand: ``python -m benchmarks.patterns [part ...]``.
+"""The pattern single_flight beside what people write by hand: a fresh value, and many callers on a cold key.
 
-The parts: hits (a fresh value of single_flight), stampede (many callers on a cold key). By hand is a GET, a lock of
-redis-py and a second GET under it. dogpile.cache does the same, with its own lock in each process and one in Redis.
-None of the others fences its write."""
+By hand is a GET, a lock of redis-py and a second GET under it. dogpile.cache does the same, with its own lock in each
+process and one in Redis. None of the others fences its write."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import multiprocessing
 import sqlite3
-import statistics
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import redis
-from dogpile.cache import make_region
 
 import leasehold
-from benchmarks.measure import interleave, parse_parts, repeated, show
+from benchmarks.processes import together
+from benchmarks.report.rows import Result, Row, compare
+from benchmarks.rounds import Setup, measure, rates, repeated
 from benchmarks.server import Server
 
 VALUE = {"title": "home", "items": list(range(40)), "text": "x" * 600}  # about 800 bytes of JSON
-OURS = "single_flight"
+OURS = "Leasehold, single_flight"
 Get = Callable[[str], Any]
 
 
 # ---------------------------------------------------------------- a fresh value
 
 
-def hits() -> None:
-    """One caller, and a value that is fresh all the time."""
+def hits(setup: Setup) -> Result:
+    """One caller, and a value that is fresh all the time. Client and Redis share one core."""
     text = json.dumps(VALUE)
     with tempfile.TemporaryDirectory() as folder, Server() as server:
         bare = {"a": text}
-        _hits("memory", "memory://flight", "dict and json.loads", lambda key: json.loads(bare[key]))
+        rows = _hits(setup, "memory", "memory://flight", "dict and json.loads", lambda key: json.loads(bare[key]))
         with _row(f"{folder}/bare.db", text) as row:
-            _hits("SQLite", f"sqlite:///{folder}/leases.db", "SELECT and json.loads", row)
+            rows += _hits(setup, "SQLite", f"sqlite:///{folder}/leases.db", "SELECT and json.loads", row)
         with redis.Redis.from_url(server.url()) as client, server.one_core():
             client.set("a", text)
             peers = {"dogpile.cache": dogpile(server.url())(lambda _key: VALUE)}
-            title = "Redis, client and server on one core"
-            _hits(
-                title, server.url(), "GET of redis-py and json.loads", lambda key: json.loads(_text(client, key)), peers
-            )
+            by_get = lambda key: json.loads(_text(client, key))  # noqa: E731  # beside the others
+            rows += _hits(setup, "Redis", server.url(), "GET of redis-py and json.loads", by_get, peers)
+    return Result(rows)
 
 
-def _hits(title: str, url: str, name: str, bare: Get, peers: dict[str, Get] | None = None) -> None:
+def _hits(setup: Setup, store: str, url: str, name: str, bare: Get, peers: dict[str, Get] | None = None) -> list[Row]:
     with leasehold.connect(url) as hold:
         page = hold.single_flight("page", "{key}", fresh="1h")(lambda key: VALUE)
         contenders: dict[str, Get] = {name: bare, OURS: page, **(peers or {})}
         for get in contenders.values():
             assert get("a") == VALUE  # what is measured must work
         runs = {one: repeated(partial(get, "a")) for one, get in contenders.items()}
-        show(f"A fresh value: {title}", "hits/s", interleave(runs, 500, 15), name, cpu=True)
+        return rates(f"single_flight, a fresh value, {store}", "hits/s", measure(setup, runs), name, cpu=True)
 
 
 @contextmanager
@@ -109,6 +103,8 @@ def by_hand(url: str) -> Callable[[Get], Get]:
 
 def dogpile(url: str) -> Callable[[Get], Get]:
     """Its region, with the lock in Redis that makes it one rebuild in the fleet."""
+    from dogpile.cache import make_region
+
     region = make_region(serializer=lambda value: json.dumps(value).encode(), deserializer=json.loads)
     arguments = {"url": url, "distributed_lock": True, "lock_timeout": 10, "thread_local_lock": False}
     region.configure("dogpile.cache.redis", expiration_time=60, arguments=arguments)
@@ -122,32 +118,34 @@ PEERS: dict[str, Callable[[str], Callable[[Get], Get]]] = {
 }
 
 
-def stampede() -> None:
+def stampede(setup: Setup) -> Result:
     """Callers in threads of several processes that all want a key which is not there."""
-    total = PROCESSES * CALLERS
-    print(f"\n{total} callers in {PROCESSES} processes on a cold key, which takes {WORK * 1000:g} ms to build: Redis")
-    print(
-        f"  {'':<36}{'builds each':>12}{'wait p50 ms':>13}{'p99':>8}{'longest':>9}{'commands':>10}{'server CPU ms':>15}"
-    )
-    spawn = multiprocessing.get_context("spawn")
+    waits: dict[str, list[float]] = {}
+    counts: dict[str, dict[str, float]] = {}
     with Server() as server:
-        for name in PEERS:
+        for number, name in enumerate(PEERS):
+            setup.progress.step("contender", number + 1, len(PEERS))
             server.empty()
             before = server.usage()
-            with ProcessPoolExecutor(PROCESSES, mp_context=spawn) as pool:
-                begin = time.monotonic() + 3
-                futures = [pool.submit(_play, name, server.url(), begin) for _ in range(PROCESSES)]
-                waits = sorted(wait * 1000 for one in futures for wait in one.result())
+            played = together(_play, [(name, server.url())] * PROCESSES)
+            waits[name] = sorted(wait * 1000 for one in played for wait in one)
             used = server.usage().since(before)
             with redis.Redis.from_url(server.url()) as client:
                 builds = int(_text(client, "builds") or 0)
-            print(f"  {name:<36}{builds / ROUNDS:>12.1f}{statistics.median(waits):>13.1f}", end="")
-            print(f"{waits[int(len(waits) * 0.99)]:>8.1f}{waits[-1]:>9.1f}", end="")
-            print(f"{used.commands / ROUNDS:>10.0f}{used.cpu_ms / ROUNDS:>15.2f}")
+            each = {"builds": builds, "commands": used.commands, "Redis CPU, ms": used.cpu_ms}
+            counts[name] = {unit: value / ROUNDS for unit, value in each.items()}
+    work = f"{PROCESSES * CALLERS} callers in {PROCESSES} processes, a cold key, {WORK * 1000:g} ms to build"
+    rows = compare(work, "builds", {name: [one["builds"]] for name, one in counts.items()})
+    for unit, share in {"wait p50, ms": 0.5, "p99, ms": 0.99, "longest, ms": 1}.items():
+        rows += compare(work, unit, {name: [many[int((len(many) - 1) * share)]] for name, many in waits.items()})
+    for unit in ("commands", "Redis CPU, ms"):
+        rows += compare(work, unit, {name: [one[unit]] for name, one in counts.items()})
+    return Result(rows)
 
 
-def _play(name: str, url: str, begin: float) -> list[float]:
+def _play(name: str, url: str) -> list[float]:
     """The callers of one process, round after round: how long each call waited, in seconds."""
+    begin = time.monotonic() + PERIOD
     client = redis.Redis.from_url(url)
 
     def build(key: str) -> Any:
@@ -177,16 +175,4 @@ def _text(client: Any, key: str) -> Any:
     return client.get(key)
 
 
-PARTS: dict[str, Callable[[], None]] = {"hits": hits, "stampede": stampede}
-
-
-def main() -> None:
-    """Everything, in about a minute; progress goes to stderr."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.patterns", description="Every pattern, compared.")
-    for part in parse_parts(parser, PARTS).part:
-        print(f"{part} ...", file=sys.stderr)
-        PARTS[part]()
-
-
-if __name__ == "__main__":
-    main()
+PIECES = {"hits": hits, "stampede": stampede}

@@ -1,4 +1,4 @@
-"""Jobs a second, beside procrastinate on the same PostgreSQL: ``python -m benchmarks.jobs [--jobs N] [--rounds N]``.
+"""Jobs a second, beside procrastinate on the same PostgreSQL.
 
 Both enqueue jobs one by one, and their jobs do nothing, so that what is measured is a claim and a completion. Both are
 asyncio over psycopg, with a pool of as many connections, and use no notifications; the jobs of both stay in their
@@ -9,12 +9,9 @@ Nothing is flushed to a disk. Client and server share one core, so that rates do
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
-import os
 import sqlite3
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
@@ -23,16 +20,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import procrastinate
 import psycopg_pool
 import sqlalchemy
 
-from benchmarks.measure import Run, interleave, show
+from benchmarks.report.rows import Result, Row
+from benchmarks.rounds import Run, Setup, interleave, rates
+from benchmarks.server import one_core
 from leasehold.patterns import AsyncJobs, Jobs
 from tests.support.servers.mariadb import MariaServer
 from tests.support.servers.postgres import PostgresServer
 
-OURS, THEIRS = "leasehold", "procrastinate"
+OURS, THEIRS = "Leasehold", "procrastinate"
+JOBS = 200  # in a round
 CONNECTIONS = 5
 Put = Callable[[int], Coroutine[Any, Any, None]]
 
@@ -72,6 +71,8 @@ async def ours(pool: Any) -> dict[str, Put]:
 
 async def theirs(pool: Any) -> dict[str, Put]:
     """The same. By default its worker logs and uses notifications: both are turned off."""
+    import procrastinate
+
     connector = procrastinate.PsycopgConnector()
     app = procrastinate.App(connector=connector)
     await app.open_async(pool)
@@ -124,9 +125,11 @@ def pool_of(dsn: str) -> psycopg_pool.AsyncConnectionPool:
     return psycopg_pool.AsyncConnectionPool(dsn, min_size=CONNECTIONS, max_size=CONNECTIONS, open=False)
 
 
-def beside_procrastinate(server: PostgresServer, jobs: int, rounds: int) -> None:
+def beside_procrastinate(setup: Setup) -> Result:
     """Interleaved, each in a database of its own."""
-    with asyncio.Runner() as runner:
+    logging.getLogger("procrastinate").setLevel(logging.ERROR)  # it warns that this program is a script
+    rows: list[Row] = []
+    with one_core(), PostgresServer() as server, asyncio.Runner() as runner:
         stack = AsyncExitStack()
         pools = [pool_of(server.fresh().dsn) for _ in range(2)]
         for pool in pools:
@@ -134,15 +137,23 @@ def beside_procrastinate(server: PostgresServer, jobs: int, rounds: int) -> None
         calls = {OURS: runner.run(ours(pools[0])), THEIRS: runner.run(theirs(pools[1]))}
         settle(server)
         runs: dict[str, Run] = {name: on_loop(runner, one["put"]) for name, one in calls.items()}
-        show("Enqueue, one by one", "jobs/s", interleave(runs, jobs, rounds), THEIRS)
-        runner.run(calls[THEIRS]["1"](0))  # the jobs that the first part left
+        rows += compared(setup, "enqueue, one by one", runs, THEIRS)
+        runner.run(calls[THEIRS]["1"](0))  # the jobs that the first table left
         runner.run(calls[OURS]["batches"](0))
         for workers in ("1", "4"):
             runs = {name: filled(runner, one, workers) for name, one in calls.items()}
             if workers == "1":
-                runs["leasehold, claim_many(20)"] = filled(runner, calls[OURS], "batches")
-            show(f"Claim and complete, {workers} at once", "jobs/s", interleave(runs, jobs, rounds), THEIRS)
+                runs[f"{OURS}, claim_many(20)"] = filled(runner, calls[OURS], "batches")
+            rows += compared(setup, f"claim and complete, {workers} at once", runs, THEIRS)
         runner.run(stack.aclose())
+    return Result(rows)
+
+
+def compared(setup: Setup, title: str, runs: dict[str, Run], *peers: str) -> list[Row]:
+    jobs = JOBS // 6 if setup.effort.quick else JOBS
+    return rates(
+        f"Jobs, {title}", "jobs/s", interleave(setup, runs, dict.fromkeys(runs, jobs), setup.effort.rounds), *peers
+    )
 
 
 def settle(server: PostgresServer) -> None:
@@ -175,9 +186,9 @@ async def opened(pool: Any) -> Any:
     return await pool
 
 
-def by_other_ways(server: PostgresServer, jobs: int, rounds: int) -> None:
+def by_other_ways(setup: Setup) -> Result:
     """One worker each."""
-    with ExitStack() as stack, asyncio.Runner() as runner:
+    with one_core(), PostgresServer() as server, ExitStack() as stack, asyncio.Runner() as runner:
         pool = stack.enter_context(psycopg_pool.ConnectionPool(server.fresh().dsn, min_size=2, max_size=2, open=True))
         engine = sqlalchemy.create_engine(server.fresh().sqlalchemy_url("psycopg"))
         asyncpg: Any = import_module("asyncpg")  # it has no types
@@ -203,25 +214,11 @@ def by_other_ways(server: PostgresServer, jobs: int, rounds: int) -> None:
             table.create()
         runs: dict[str, Run] = {name: on_threads(table) for name, table in tables.items()}
         runs["PostgreSQL: asyncpg pool, task"] = on_a_loop(runner, async_pool)
-        show("Claim and complete, 1 at once, by other ways", "jobs/s", interleave(runs, jobs, rounds))
+        rows = compared(setup, "claim and complete, 1 at once, by other ways", runs)
         runner.run(async_pool.close())
         engine.dispose()
         maria_engine.dispose()
+    return Result(rows)
 
 
-def main() -> None:
-    """Both parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=300, help="in each round")
-    parser.add_argument("--rounds", type=int, default=9)
-    options = parser.parse_args()
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    logging.getLogger("procrastinate").setLevel(logging.ERROR)  # it warns that this program is a script
-    print("jobs ...", file=sys.stderr)
-    with PostgresServer() as server:
-        beside_procrastinate(server, options.jobs, options.rounds)
-        by_other_ways(server, options.jobs, options.rounds)
-
-
-if __name__ == "__main__":
-    main()
+PIECES = {"procrastinate": beside_procrastinate, "ways": by_other_ways}

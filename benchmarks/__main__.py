@@ -1,0 +1,135 @@
+"""Runs the benchmark: ``python -m benchmarks [part ...] [--quick] [--out DIR] [--json FILE]``.
+
+A part is a module of ``benchmarks.parts``; its pieces can be named, too, as in ``leases.memory``. Each table is printed
+when it is ready, and a report is written to a folder at the end."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks import goals
+from benchmarks.progress import GREEN, RED, Progress, coloured
+from benchmarks.report import files, page
+from benchmarks.report.machine import ROOT, facts
+from benchmarks.report.rows import Result
+from benchmarks.rounds import FULL, QUICK, TINY, Effort, Setup
+
+# Those with a goal come first.
+WITH_GOALS = ("pairs", "tasks", "handoffs", "leases", "embedded", "startup")
+OTHERS = ("primitives", "patterns", "jobs", "guards", "observers", "calls")
+PARTS = (*WITH_GOALS, *OTHERS)
+QUICK_PARTS = ("pairs", "tasks", "handoffs", "leases", "embedded.alone", "embedded.processes", "startup")
+EFFORTS = {"full": FULL, "quick": QUICK, "tiny": TINY}
+
+Piece = Callable[[Setup], Result]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 1 when a part failed, for example because a lock broke its promise."""
+    options = _options(arguments)
+    effort = EFFORTS[options.effort]
+    wanted = list(pieces(options.part or (QUICK_PARTS if effort.quick else PARTS)))
+    report = files.Report({**facts(), "effort": options.effort})
+    _run(report, wanted, effort, show=options.json != "-")
+    if not options.part and (missing := goals.missing(report.rows)):  # its part failed, or a contender was renamed
+        report.failures["goals"] = f"not measured: {'; '.join(missing)}"
+    if options.page and (left := page.fill(options.page, report)):
+        print(f"{options.page} keeps what it had for {', '.join(left)}", file=sys.stderr)
+    written = files.write(report, options.out)
+    _write_json(report, options.json)
+    if options.json != "-" and goals.any_measured(report.rows):
+        print(_coloured_goals(goals.table(report.rows)))
+    print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+    return 1 if report.failures else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Leasehold beside its peers.")
+    parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; or a piece of one, such as leases.memory")
+    parser.add_argument("--effort", choices=EFFORTS, default="full", help="tiny only shows that everything works")
+    parser.add_argument(
+        "--quick", dest="effort", action="store_const", const="quick", help="what has a goal, in under two minutes"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="the folder of the report")
+    parser.add_argument("--json", metavar="FILE", help="also write the JSON there; with - to standard output, alone")
+    parser.add_argument("--page", type=Path, help="also write the tables between the marks of this Markdown page")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.part if name.partition(".")[0] not in PARTS]:
+        parser.error(f"unknown part: {', '.join(unknown)}")
+    return options
+
+
+def pieces(names: Sequence[str]) -> Iterator[tuple[str, Piece]]:
+    """The functions to run, by name. A part is imported only when it is wanted: it needs packages of its own."""
+    for name in names:
+        part, _, wanted = name.partition(".")
+        known: dict[str, Piece] = import_module(f"benchmarks.parts.{part}").PIECES
+        if wanted and wanted not in known:
+            raise SystemExit(f"{part} has the pieces {', '.join(known)}, not {wanted}")
+        for piece, run in known.items():
+            if wanted in {"", piece}:
+                yield (f"{part}.{piece}" if len(known) > 1 else part), run
+
+
+def _run(report: files.Report, wanted: Sequence[tuple[str, Piece]], effort: Effort, *, show: bool) -> None:
+    """A piece that fails does not take the others with it; the report names it. An interrupt ends the run, and what
+    was found until then is still written."""
+    progress = Progress(len(wanted))
+    for name, run in wanted:
+        progress.begin(name)
+        try:
+            with warnings_as_notes() as notes:
+                result = run(Setup(effort, progress)) + Result([], notes=notes)
+        except (Exception, KeyboardInterrupt) as error:
+            report.failures[name] = f"{type(error).__name__}: {error}"
+            progress.end(report.failures[name])
+            if isinstance(error, KeyboardInterrupt):
+                return
+            continue
+        report.results[name] = result
+        progress.end()
+        if show:
+            print(files.part_as_markdown(name, result), flush=True)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[list[str]]:
+    """What Leasehold warns of while a part runs, in one line: ten thousand leases may all be late at once."""
+    notes: list[str] = []
+    logger, seen = logging.getLogger("leasehold"), list[str]()
+
+    class Seen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(record.getMessage())
+
+    handler = Seen(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield notes
+    finally:
+        logger.removeHandler(handler)
+        if seen:
+            notes.append(f"Leasehold warned {len(seen):,} times meanwhile. The first warning: {seen[0]}")
+
+
+def _write_json(report: files.Report, target: str | None) -> None:
+    if target == "-":
+        sys.stdout.write(files.as_json(report))
+    elif target:
+        Path(target).write_text(files.as_json(report), encoding="utf-8")
+
+
+def _coloured_goals(table: str) -> str:
+    table = re.sub(r"\byes\b(?= \|$)", coloured("yes", GREEN, sys.stdout), table, flags=re.MULTILINE)
+    return re.sub(r"\bno\b(?= \|$)", coloured("no", RED, sys.stdout), table, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The goals: which figure of which part must reach what, and one table that says whether it did.
+
+Ratios are within one run. Leases are fenced, queue-aware and renewed, and ``hold.lock(...)`` is made anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.parts import embedded, handoffs, leases, pairs, startup, tasks
+from benchmarks.peers import FLOOR, OURS, OURS_ASYNCIO, PYTHON_REDIS_LOCK, RAW, REDIS_ASYNCIO, REDIS_PY
+from benchmarks.race import FAIRNESS, HANDOFFS_PER_S
+from benchmarks.report import markdown
+from benchmarks.report.rows import Figure, Row
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure, or its ratio to a peer, and its bound."""
+
+    name: str
+    work: str
+    contender: str
+    unit: str
+    bound: float
+    peer: str = ""
+    at_least: bool = True  # else at most
+
+    def measured(self, rows: Sequence[Row]) -> Figure | None:
+        """The figure in these rows, if it was measured."""
+        for row in rows:
+            if (row.work, row.contender, row.unit) == (self.work, self.contender, self.unit):
+                return row.ratios.get(self.peer) if self.peer else row.figure
+        return None
+
+    def reached(self, figure: Figure) -> bool:
+        """By the median."""
+        return figure.value >= self.bound if self.at_least else figure.value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.bound:g}"
+
+
+def at_least(bound: float, name: str, work: str, contender: str, unit: str, peer: str = "") -> Goal:
+    return Goal(name, work, contender, unit, bound, peer)
+
+
+def at_most(bound: float, name: str, work: str, contender: str, unit: str, peer: str = "") -> Goal:
+    return Goal(name, work, contender, unit, bound, peer, at_least=False)
+
+
+EIGHT, SIXTY_FOUR, SQLITE = handoffs.PROCESSES, handoffs.threads_work(64), embedded.PROCESSES
+GOALS = [
+    at_most(3.2, "server time of a pair, × bare pair", pairs.SYNC, OURS, pairs.SERVER_US, RAW),
+    at_least(0.45, "sync pairs, × floor", pairs.SYNC, OURS, pairs.PAIRS, FLOOR),
+    at_least(2.2, "sync pairs, × redis-py Lock", pairs.SYNC, OURS, pairs.PAIRS, REDIS_PY),
+    at_least(2.7, "asyncio pairs, × redis.asyncio Lock", pairs.ASYNCIO, OURS_ASYNCIO, pairs.PAIRS, REDIS_ASYNCIO),
+    at_least(10, "1,000 tasks, × redis.asyncio Lock", tasks.work(1_000), OURS_ASYNCIO, pairs.PAIRS, REDIS_ASYNCIO),
+    at_least(15, "64 threads, handoffs, × python-redis-lock", SIXTY_FOUR, OURS, HANDOFFS_PER_S, PYTHON_REDIS_LOCK),
+    at_most(1.05, "64 threads, fairness", SIXTY_FOUR, OURS, FAIRNESS),
+    at_most(1.1, "commands a handoff, 64 threads ÷ 16", handoffs.GROWTH, OURS, handoffs.GROWTH_UNIT),
+    at_least(2.5, "8 processes, handoffs, × python-redis-lock", EIGHT, OURS, HANDOFFS_PER_S, PYTHON_REDIS_LOCK),
+    at_most(1.05, "8 processes, fairness", EIGHT, OURS, FAIRNESS),
+    at_most(
+        0.35,
+        "renewal of 10,000, CPU, × redis-py pipeline",
+        leases.renewals_work(10_000),
+        OURS,
+        leases.CPU,
+        leases.PIPELINE,
+    ),
+    at_most(400, "bytes of a held lease, Redis", leases.MEMORY, OURS, leases.IN_REDIS),
+    at_most(800, "bytes of a held lease, Python", leases.MEMORY, OURS, leases.IN_PYTHON),
+    at_least(1.3, "SQLite pairs, × filelock", embedded.ALONE, embedded.OURS, "pairs/s", embedded.FILELOCK),
+    at_least(5, "SQLite, 8 processes, handoffs, × filelock", SQLITE, embedded.OURS, HANDOFFS_PER_S, embedded.FILELOCK),
+    at_most(1.2, "SQLite, 8 processes, fairness", SQLITE, embedded.OURS, FAIRNESS),
+    at_most(2.8, "leasehold run, start-up, × python -c pass", startup.START_UP, startup.RUN, startup.MS, startup.PASS),
+]
+
+
+def any_measured(rows: Sequence[Row]) -> bool:
+    """Whether a part with a goal has run."""
+    return any(goal.measured(rows) for goal in GOALS)
+
+
+def missing(rows: Sequence[Row]) -> list[str]:
+    """The goals that were not measured."""
+    return [goal.name for goal in GOALS if goal.measured(rows) is None]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The goals that were measured, as a Markdown table."""
+    lines = [
+        [goal.name, markdown.ratio(figure), str(goal), "yes" if goal.reached(figure) else "no"]
+        for goal in GOALS
+        if (figure := goal.measured(rows))
+    ]
+    return markdown.table(["goal", "measured", "goal is", "reached"], lines)

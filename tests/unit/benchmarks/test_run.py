@@ -1,0 +1,235 @@
+"""How the benchmark runs: rounds, the checks during a race, the command line and its smallest part."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks import race
+from benchmarks.__main__ import PARTS, main
+from benchmarks.parts import embedded
+from benchmarks.progress import GREEN, Progress, coloured
+from benchmarks.race import Board, Broken
+from benchmarks.report.rows import Result
+from benchmarks.rounds import TINY, Run, Setup, interleave, rates
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
+
+
+def quiet() -> Setup:
+    """A setup that shows nothing."""
+    return Setup(TINY, Progress(1, io.StringIO()))
+
+
+# ---------------------------------------------------------------- rounds
+
+
+def test_contenders_alternate() -> None:
+    """After a warm-up each contender runs once in each round, in turn."""
+    calls: list[str] = []
+
+    def run(name: str) -> Run:
+        return lambda count: calls.append(f"{name}{count}")
+
+    series = interleave(quiet(), {"a": run("a"), "b": run("b")}, {"a": 20, "b": 5}, 3)
+    assert calls == ["a2", "b1", *["a20", "b5"] * 3]
+    assert [len(one.rates) for one in series.values()] == [3, 3]
+
+
+def test_a_contender_may_measure_itself() -> None:
+    """Its rate is taken as it is, and its CPU time is not known."""
+    series = interleave(quiet(), {"a": lambda _: 1000.0, "b": lambda _: None}, {"a": 1, "b": 1}, 2)
+    assert series["a"].rates == [1000.0, 1000.0]
+    assert {row.contender for row in rates("work", "pairs/s", series, cpu=True) if "CPU" in row.unit} == {"b"}
+
+
+# ---------------------------------------------------------------- the checks during a race
+
+
+class TicketLock:
+    """Threads get it in the order in which they come; each turn has the next fence."""
+
+    def __init__(self, fences: Iterator[int]) -> None:
+        self._turn, self._tickets, self._serving, self._fences = threading.Condition(), itertools.count(), 0, fences
+
+    def __enter__(self) -> SimpleNamespace:
+        with self._turn:
+            ticket = next(self._tickets)
+            self._turn.wait_for(lambda: self._serving == ticket)
+        return SimpleNamespace(fence=next(self._fences))
+
+    def __exit__(self, *_: object) -> None:
+        with self._turn:
+            self._serving += 1
+            self._turn.notify_all()
+
+
+@pytest.fixture
+def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure at once: what a figure is does not matter here."""
+    monkeypatch.setattr(race, "SETTLE_SECONDS", 0.0)
+
+
+def raced(lock: TicketLock, folder: Path) -> race.Result:
+    """Two threads take turns on this lock for a moment."""
+    return race.race(
+        lambda _: nullcontext(lambda _: lock), "", folder / "race", 2, 0.2, crowd=race.threads, fenced=True
+    )
+
+
+@pytest.mark.usefixtures("no_settling")
+def test_a_race_counts_handoffs(tmp_path: Path) -> None:
+    """With a queue every turn goes to the other thread."""
+    found = raced(TicketLock(itertools.count(1)), tmp_path)
+    assert found.fairness < 2
+    assert len(found.took_us) >= 2 and found.p50_us <= found.p99_us
+
+
+def test_two_holders_are_noticed(tmp_path: Path) -> None:
+    """The board is shared memory that only the holder touches: whoever finds another inside reports it."""
+    board = Board.new(tmp_path / "board")
+    board.turn(1, 0)
+    assert not board[race.BROKEN]
+    board[race.INSIDE] = 2
+    board.turn(1, 0)
+    assert board[race.BROKEN] == 1
+
+
+@pytest.mark.usefixtures("no_settling")
+def test_a_falling_fence_fails_the_race(tmp_path: Path) -> None:
+    """No figure of a lock that breaks its promise is shown."""
+    with pytest.raises(Broken, match="fence order"):
+        raced(TicketLock(itertools.count(10**9, -1)), tmp_path)
+
+
+def test_too_many_permits_are_noticed(tmp_path: Path) -> None:
+    """Each holder notes how much it holds: together never more than the limit."""
+    board = Board.new(tmp_path / "board")
+    board.share(1, 3, limit=4)
+    board.share(2, 1, limit=4)
+    assert not board[race.BROKEN]
+    board.share(3, 1, limit=4)
+    assert board[race.BROKEN] == 1
+    board.share(2, 0, limit=4)
+    board.share(3, 1, limit=4)
+    assert board[race.BROKEN] == 1
+
+
+def test_turns_out_of_order_are_noticed() -> None:
+    """A party may be one turn behind at each end of the window, but must not starve."""
+    race.check_order([30, 31, 30])
+    race.check_order([0, 2])
+    with pytest.raises(Broken, match="not in order"):
+        race.check_order([10, 30])
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_every_part_is_listed() -> None:
+    """A module of ``benchmarks.parts`` is a part, and the command knows it."""
+    assert embedded.__file__ is not None
+    modules = {path.stem for path in Path(embedded.__file__).parent.glob("*.py")} - {"__init__"}
+    assert set(PARTS) == modules
+    assert len(PARTS) == len(modules)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_settling")
+def test_the_smallest_part(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With ``--json -`` standard output is JSON alone; progress goes to standard error, and files to the folder."""
+    assert main(["embedded.threads", "--effort", "tiny", "--out", str(tmp_path), "--json", "-"]) == 0
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert {"date", "commit", "CPUs", "Python", "redis-server", "redis", "effort"} <= set(found["machine"])
+    assert [(row["part"], row["unit"], row["value"] > 0) for row in found["rows"]] == [
+        ("embedded.threads", unit, True)
+        for unit in ("handoffs/s", "fairness", "p50, µs", "p99, µs")
+        for _ in ("SQLite", "memory")
+    ]
+    assert "[1/1] embedded.threads ... " in err
+    assert "\x1b" not in out + err
+    assert json.loads((tmp_path / "report.json").read_text()) == found
+    assert "| **Leasehold, memory** " in (tmp_path / "report.md").read_text()
+
+
+def test_a_part_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """The others still run and are written; the report names it, and the exit status is 1."""
+
+    def fail(_setup: Setup) -> Result:
+        raise Broken("two holders")
+
+    some: dict[str, Any] = {"broken": fail, "fine": lambda _setup: Result([], notes=["all is well"])}
+    monkeypatch.setattr(embedded, "PIECES", some)
+    assert main(["embedded", "--effort", "tiny", "--out", str(tmp_path)]) == 1
+    assert "two holders" in capfd.readouterr().err
+    text = (tmp_path / "report.md").read_text()
+    assert "**embedded.broken failed**: Broken: two holders" in text
+    assert "all is well" in text
+
+
+def test_an_interrupt_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found until then is written; what comes after does not run."""
+
+    def interrupt(_setup: Setup) -> Result:
+        raise KeyboardInterrupt
+
+    def fine(_setup: Setup) -> Result:
+        return Result([], notes=["all is well"])
+
+    monkeypatch.setattr(embedded, "PIECES", {"first": fine, "second": interrupt, "third": fine})
+    assert main(["embedded", "--out", str(tmp_path)]) == 1
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert list(found["notes"]) == ["embedded.first"]
+    assert list(found["failures"]) == ["embedded.second"]
+
+
+@pytest.mark.parametrize("part", ["nothing", "embedded.nothing"])
+def test_an_unknown_part(part: str, tmp_path: Path) -> None:
+    """It is refused before anything runs."""
+    with pytest.raises(SystemExit):
+        main([part, "--out", str(tmp_path)])
+
+
+# ---------------------------------------------------------------- progress
+
+
+def test_progress_off_a_terminal() -> None:
+    """One line for each part, without control characters."""
+    stream = io.StringIO()
+    progress = Progress(2, stream)
+    progress.begin("pairs")
+    progress.step("round", 1, 3)
+    progress.end()
+    progress.begin("leases")
+    progress.end("Broken: lost")
+    assert stream.getvalue() == "[1/2] pairs ... 0 s\n[2/2] leases ... 0 s: Broken: lost\n"
+
+
+def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step replaces the one before; colours are left out where NO_COLOR is set."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    progress = Progress(1, stream)
+    progress.begin("pairs")
+    progress.step("round", 2, 3)
+    assert "\r\x1b[K[1/1] pairs" in stream.getvalue()
+    assert "round 2 of 3" in stream.getvalue()
+    assert coloured("yes", GREEN, stream) == "\x1b[32myes\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert coloured("yes", GREEN, stream) == "yes"
