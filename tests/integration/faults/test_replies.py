@@ -55,6 +55,11 @@ class Wire:
         """The next such request fares so."""
         self._plan = [(op, verdict)]
 
+    @property
+    def connections(self) -> int:
+        """How many were made."""
+        return self._proxy.count
+
     def done(self) -> bool:
         """Was that request sent?"""
         return not self._plan
@@ -128,6 +133,14 @@ def test_a_claim_that_is_refused(wire: Wire, victim: Victim, other: Any, fault: 
     use = victim.use(wire, "claim", REFUSED[fault])
     assert use.fences == [] and use.raised is StoreUnavailable
     expect_sound(victim.user, other, use)
+
+
+def test_refusals_cost_no_connections(wire: Wire, victim: Victim) -> None:
+    """A connection whose claim was refused is used again."""
+    before = wire.connections
+    for _ in range(5):
+        victim.use(wire, "claim", REFUSED["OOM"])
+    assert wire.connections <= before + 1, "only that of the watchdog may be opened meanwhile"
 
 
 @each("fault", REFUSED)
