@@ -158,7 +158,6 @@ MUTANTS = [
         ENGINE,
         {"{*self.watchdog.leases(), *self.registry.releasing()}": "self.watchdog.leases()"},
     ),
-    Mutant("after a fork the child goes on", SYNC, {"engine.epoch != epoch": "False"}),
     Mutant("after a fork the child registers the lease", ENGINE, {"if self.epoch != epoch:": "if False:"}),
     Mutant(
         "after a fork the child sends for its parent",
