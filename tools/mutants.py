@@ -165,7 +165,6 @@ MUTANTS = [
         {"connection.close()  # the store has dropped": "pass  # the store has dropped"},
     ),
     Mutant("after a fork the child holds as well", "_runtime/watchdog.py", {"held.forked(self.transitions)": "pass"}),
-    Mutant("after a fork the child uses the sockets", "stores/redis/store.py", {"    connection.forked()": "    pass"}),
 ]
 
 
