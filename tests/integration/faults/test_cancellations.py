@@ -11,10 +11,10 @@ import pytest
 import leasehold
 from tests.support.faults.aftermath import expect_sound
 from tests.support.faults.suspensions import Suspensions
-from tests.support.faults.user import LoopUser
+from tests.support.faults.user import LoopUser, familiar
 
 MOST = 200  # suspensions
-WAYS = {  # how the cancellation comes
+WAYS: dict[str, dict[str, bool]] = {  # how the cancellation comes
     "while it waits": {},
     "together with the reply": {"together": True},
     "again and again": {"again": True},
@@ -27,13 +27,16 @@ async def nap(lease: leasehold.AsyncLease) -> None:
 
 
 def cancel_everywhere(
-    users: Callable[[], AbstractContextManager[LoopUser]], other: leasehold.Leasehold, **way: bool
+    users: Callable[[], AbstractContextManager[LoopUser]],
+    other: leasehold.Leasehold,
+    way: str,
+    named: Callable[[LoopUser, int], int] = lambda user, number: number,
 ) -> int:
     """Use a lock again and again, and cancel each use one suspension later; how many there are."""
     for nth in range(1, MOST):
-        suspensions = Suspensions(nth, **way)
+        suspensions = Suspensions(nth, **WAYS[way])
         with users() as user:
-            use = user.use(nth, body=nap, wrap=suspensions)
+            use = user.use(named(user, nth), body=nap, wrap=suspensions)
             if not suspensions.cancelled:
                 assert use.raised is None
                 return nth - 1
@@ -47,11 +50,11 @@ def test_a_cancellation_at_every_await(url: str, other: leasehold.Leasehold, way
     """Of a coordinator that is connected: at the claim, in the body and at the release."""
     with closing(LoopUser(url)) as user:
         user.use(0)
-        found = cancel_everywhere(lambda: nullcontext(user), other, **WAYS[way])
+        found = cancel_everywhere(lambda: nullcontext(user), other, way, familiar)
     assert found == (3 if url.startswith("redis") else 1), "the embedded store waits only for a file that is not free"
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_cancellation_at_every_await_of_the_first_use(url: str, other: leasehold.Leasehold, way: str) -> None:
     """Of a coordinator that has to connect."""
-    assert cancel_everywhere(lambda: closing(LoopUser(url)), other, **WAYS[way]) > 1
+    assert cancel_everywhere(lambda: closing(LoopUser(url)), other, way) > 1

@@ -13,7 +13,7 @@ import leasehold
 from leasehold import LeaseLost, StoreUnavailable
 from tests.support.faults.aftermath import expect_free
 from tests.support.faults.places import Line, Places
-from tests.support.faults.user import Use
+from tests.support.faults.user import Use, familiar
 from tests.support.waiting import PATIENCE, until
 
 MOST = 2000  # places
@@ -69,8 +69,7 @@ def test_a_close_at_every_line(url: str, new_user: Callable[[str], Any], other: 
     known: set[Line] = set()
     for number in range(1, MOST):
         user = new_user(url)
-        user.use(0)
-        use, places = close_somewhere(user, other, number, known)
+        use, places = close_somewhere(user, other, familiar(user, number), known)
         if not places.where:
             user.close()
             break

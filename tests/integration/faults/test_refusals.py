@@ -19,11 +19,10 @@ import leasehold
 from leasehold import StoreUnavailable
 from tests.support.faults.aftermath import expect_sound
 from tests.support.faults.suspensions import Suspensions
-from tests.support.faults.user import LoopUser, Use
+from tests.support.faults.user import LoopUser, Use, familiar
 from tests.support.servers.redis import RedisServer
 from tests.support.waiting import until
 
-WARM = 5  # uses, so that all connections are there
 WHILE = 0.2  # seconds for which a database is locked
 
 
@@ -117,9 +116,7 @@ def test_a_server_that_refuses(harmed: RedisServer, new_user: Callable[[str], An
     client = harmed.client()
     make: Any = {**BEAR, **REFUSE}[trouble]
     with closing(new_user(harmed.url)) as user, leasehold.connect(harmed.url) as other:
-        for _ in range(WARM):
-            user.use(0)
-        use = use_during(user, make(client), op, 1)
+        use = use_during(user, make(client), op, familiar(user, 1))
         refused = op == "claim" and trouble in REFUSE
         assert (use.raised, len(use.fences)) == ((StoreUnavailable, 0) if refused else (None, 1))
         expect_sound(user, other, use)
@@ -172,9 +169,7 @@ def test_a_database_that_refuses(tmp_path: FilePath, new_user: Callable[[str], A
     path = tmp_path / "leases.db"
     url = f"sqlite:///{path}"
     with closing(new_user(url)) as user, leasehold.connect(url) as other:
-        for _ in range(WARM):
-            user.use(0)
-        use = use_during(user, trouble(path), op, 1)
+        use = use_during(user, trouble(path), op, familiar(user, 1))
         refused = op == "claim" and trouble is unwritable
         assert (use.raised, len(use.fences)) == ((StoreUnavailable, 0) if refused else (None, 1))
         expect_sound(user, other, use)
@@ -186,8 +181,8 @@ def test_a_cancellation_while_the_database_is_locked(tmp_path: FilePath, togethe
     path = tmp_path / "leases.db"
     url = f"sqlite:///{path}"
     with closing(LoopUser(url)) as user, leasehold.connect(url) as other:
-        for _ in range(WARM):
-            user.use(0)
+        for number in (1, 2):
+            familiar(user, number)
         with locked(path):
             use = user.use(1, wrap=Suspensions(1, together))
         assert use.raised is asyncio.CancelledError and use.fences == []

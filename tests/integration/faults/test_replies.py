@@ -12,7 +12,7 @@ import leasehold
 from leasehold import StoreUnavailable
 from tests.support.faults.aftermath import expect_sound
 from tests.support.faults.path import Path
-from tests.support.faults.user import KIND, LoopUser, Use
+from tests.support.faults.user import KIND, LoopUser, Use, familiar
 from tests.support.lock import elsewhere
 from tests.support.redis.stage import called
 from tests.support.servers.proxy import Proxy, Verdict
@@ -55,6 +55,11 @@ class Wire:
         """The next such request fares so."""
         self._plan = [(op, verdict)]
 
+    @property
+    def connections(self) -> int:
+        """How many were made."""
+        return self._proxy.count
+
     def done(self) -> bool:
         """Was that request sent?"""
         return not self._plan
@@ -85,23 +90,24 @@ def other(redis_url: str) -> Iterator[leasehold.Leasehold]:
 
 
 class Victim:
-    """A user behind that network, and the path of a use that nothing disturbs."""
+    """A user behind that network."""
 
     def __init__(self, user: Any) -> None:
         self.user = user
-        self._number = WARM
+        self._number = 0
         for _ in range(WARM):
             user.use(0)
-        self.plain = Path()
-        user.use(WARM, self.plain)  # a name that was not used before, as in every use from here on
 
-    def use(self, op: str) -> Use:
-        """One use, which takes the same path as any until that request leaves."""
-        self._number += 1
-        path = Path()
+    def use(self, wire: Wire, op: str, verdict: Verdict) -> Use:
+        """One use, whose request of that kind fares so. Until it leaves, the path is that of a use before it, which
+        nothing disturbed: the path of any user."""
+        self._number = familiar(self.user, self._number + 1)
+        plain, path = Path(), Path()
+        self.user.use(self._number, plain)
+        wire.harm(op, verdict)
         use: Use = self.user.use(self._number, path)
-        assert path.until_request(REQUESTS[op]) == self.plain.until_request(REQUESTS[op]), "the path of any user"
-        self.user.use(0)  # so that the next one finds a connection, too
+        wire.heal()
+        assert path.until_request(REQUESTS[op]) == plain.until_request(REQUESTS[op])
         return use
 
 
@@ -116,9 +122,7 @@ def victim(new_user: Callable[[str], Any], wire: Wire) -> Iterator[Victim]:
 @pytest.mark.parametrize("op", REQUESTS)
 def test_a_reply_that_cannot_be_trusted(wire: Wire, victim: Victim, other: Any, op: str, fault: str) -> None:
     """The body runs once, with a lease; nothing is raised, and what is in doubt is cleared up in the background."""
-    wire.harm(op, LOST[fault])
-    use = victim.use(op)
-    wire.heal()
+    use = victim.use(wire, op, LOST[fault])
     assert len(use.fences) == 1 and use.raised is None
     expect_sound(victim.user, other, use)
 
@@ -126,19 +130,23 @@ def test_a_reply_that_cannot_be_trusted(wire: Wire, victim: Victim, other: Any, 
 @each("fault", REFUSED)
 def test_a_claim_that_is_refused(wire: Wire, victim: Victim, other: Any, fault: str) -> None:
     """StoreUnavailable: nothing was taken, and the body does not run."""
-    wire.harm("claim", REFUSED[fault])
-    use = victim.use("claim")
-    wire.heal()
+    use = victim.use(wire, "claim", REFUSED[fault])
     assert use.fences == [] and use.raised is StoreUnavailable
     expect_sound(victim.user, other, use)
+
+
+def test_refusals_cost_no_connections(wire: Wire, victim: Victim) -> None:
+    """A connection whose claim was refused is used again."""
+    before = wire.connections
+    for _ in range(5):
+        victim.use(wire, "claim", REFUSED["OOM"])
+    assert wire.connections <= before + 1, "only that of the watchdog may be opened meanwhile"
 
 
 @each("fault", REFUSED)
 def test_a_release_that_is_refused(wire: Wire, victim: Victim, other: Any, fault: str) -> None:
     """Nothing is raised: it goes on in the background."""
-    wire.harm("release", REFUSED[fault])
-    use = victim.use("release")
-    wire.heal()
+    use = victim.use(wire, "release", REFUSED[fault])
     assert len(use.fences) == 1 and use.raised is None
     expect_sound(victim.user, other, use)
 
@@ -146,6 +154,8 @@ def test_a_release_that_is_refused(wire: Wire, victim: Victim, other: Any, fault
 def test_another_call_meanwhile(wire: Wire, victim: Victim, other: leasehold.Leasehold) -> None:
     """While a reply is late, other threads and tasks of the same coordinator get replies of their own."""
     user, seen = victim.user, []
+    for number in (1001, 1002, 1003):
+        familiar(user, number)
 
     def body(lease: Any) -> None:
         holder = other.inspect(lease.resource).holder

@@ -16,7 +16,7 @@ from pathlib import Path
 import leasehold
 from tests.support.faults.aftermath import expect_sound
 from tests.support.faults.places import Line, Places
-from tests.support.faults.user import ThreadUser, Use
+from tests.support.faults.user import ThreadUser, Use, familiar
 
 WARM = 120  # uses after which the path is what it stays
 MOST = 2000  # lines
@@ -90,7 +90,7 @@ def main(url: str) -> None:
     for number in range(1, MOST):
         before = set(known)
         try:
-            if not fork_once(user, other, number, known):
+            if not fork_once(user, other, familiar(user, number), known):
                 break
         except AssertionError as error:
             places = ", ".join(f"line {line} of {Path(file).name}" for file, line in known - before)

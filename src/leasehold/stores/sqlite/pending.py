@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import asyncio
 
 MOST_OPS = 100  # in one transaction: others wait meanwhile
+LOST_WAKEUP = 1.0  # seconds after its budget in which a task that waits must have been woken
 PATIENT = (Claim, Beat, Watch, Inspect, Scan, Leaks)
 
 
@@ -83,13 +84,15 @@ class LoopCall(Call):
     """The call of a task. No thread sleeps for it: its event loop is woken, and lends a worker thread when there is no
     other claimant."""
 
-    __slots__ = ("_claim", "_loop", "future")
+    __slots__ = ("_claim", "_loop", "_timer", "future")
 
     def __init__(self, ops: Sequence[StoreOp], loop: asyncio.AbstractEventLoop, claim: Callable[[], object]) -> None:
         super().__init__(ops)
         self._loop = loop
         self._claim = claim
         self.future: asyncio.Future[None] = loop.create_future()
+        # A signal handler that raises inside asyncio loses the wakeup: then this one ends the wait.
+        self._timer = loop.call_later(self.budget + LOST_WAKEUP, self.proceed)
 
     def wake(self) -> None:
         try:
@@ -109,6 +112,7 @@ class LoopCall(Call):
             except RuntimeError as error:  # the loop's executor is shut down
                 self.error = error
         self.future.set_result(None)
+        self._timer.cancel()
 
 
 class Pending:
