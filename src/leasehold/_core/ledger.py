@@ -1,8 +1,8 @@
 """The ledger: how one resource decides. ``apply(state, now, op) -> (state', reply, pushes)``.
 
 Everything that affects who holds is in this file, in ``turn`` (its machinery) and in ``rules`` (who fits). ``memory``
-and ``sqlite`` run it as it stands, behind ``plain``, which is the same for the usual case; any other store does the same in its own language, and a differential test compares
-every reply.
+and ``sqlite`` run it as it stands, behind ``plain``, which gives the same for the usual case; any other store does the
+same in its own language, and a differential test compares every reply.
 
 Each op is one turn, in three steps:
 

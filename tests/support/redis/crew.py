@@ -25,14 +25,16 @@ class RedisCrew(Crew):
 
     def peek(self, resource: str) -> State:
         """Holder and queue as they lie there: a look that advances nothing. Times are the server's."""
-        names = keys(resource)
-        found: Any = self.look.client.mget(names[0], names[2])
-        owner, raw = found
+        client: Any = self.look.client
+        key = keys(resource)[0]
+        with client.pipeline() as pipe:
+            raw, left_ms, (seconds, micros) = pipe.get(key).pttl(key).time().execute()
         queue = tuple(Waiter(one, 0, 0, 0) for one in self.look.queue(resource))
-        if not owner or not raw:
+        if not raw or raw.startswith(":") or " " not in raw:
             return State(queue=queue)
-        fence, ttl_ms, expires_ms = map(int, raw.split(" ")[:3])
-        return State(holders=(Grant(owner, fence, ttl_ms, expires_ms),), queue=queue)
+        fence, owner, ttl_ms = raw.split(" ")[:3]
+        expires_ms = seconds * 1000 + micros // 1000 + left_ms + 1
+        return State(holders=(Grant(owner, int(fence), int(ttl_ms), expires_ms),), queue=queue)
 
     def freeze(self, worker: Worker) -> None:
         """At any moment: whatever it was asking, nobody waits for it."""

@@ -92,7 +92,6 @@ SCRIPTS = (*ONE_BY_ONE, *MANY)
 _by_sha = {script.sha: script for script in SCRIPTS}
 
 
-@lru_cache(maxsize=4096)
 def keys(resource: str) -> tuple[str, ...]:
     """The keys of one resource: all in one slot of a Cluster."""
     return tuple([f"lock:v1:{{{resource}}}:{key}" for key in KEYS])
@@ -103,7 +102,7 @@ def _with_notes(resource: str) -> tuple[str, ...]:
     return *keys(resource), f"lock:v1:{{{resource}}}:notes"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)  # about a kilobyte each: names that are used again and again, not every lease
 def _packed_keys(resource: str) -> bytes:
     return _elements(keys(resource))
 
