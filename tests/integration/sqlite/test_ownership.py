@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from leasehold._core import ops
 from leasehold.errors import StoreUnavailable
 from leasehold.patterns.results import SQLiteResultStore
 from leasehold.stores.sqlite import SQLiteStore, file, sockets, stdlib
+from leasehold.stores.sqlite.failures import TryAgain
 from tests.support.sqlite import ROOM, bind, claim, look, next_line, release, run, start, take
 
 ROOT = os.geteuid() == 0
@@ -784,3 +786,19 @@ except LeaseholdError as error:
 """
     said = run(BECOME + code, place / "jobs.db", f"{BOB},{TEAM}")
     assert ("may not be opened by this user" in said) is ROOT
+
+
+@pytest.mark.parametrize(("age", "error"), [(0, TryAgain), (5, StoreUnavailable)])
+def test_a_log_that_was_just_made_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: int, error: type[Exception]
+) -> None:
+    """SQLite makes its log for one user and gives it to the group a moment later: a second user tries again. What stays
+    closed is an error."""
+    path = tmp_path / "leases.db"
+    path.touch()
+    (tmp_path / "leases.db-wal").touch()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + age)
+    refused = stdlib.sqlite3.OperationalError("unable to open database file")
+    refused.sqlite_errorname = "SQLITE_CANTOPEN"
+    assert isinstance(file.why(str(path), refused), error)

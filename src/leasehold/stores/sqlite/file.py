@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 
 from leasehold.errors import StoreUnavailable, Unsupported
 from leasehold.stores.sqlite import failures
@@ -257,6 +258,7 @@ APPLICATION = 1279607123  # "LEAS", as in schema.sql
 FORMAT = 1
 PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-~")
 KEPT_MACHINES = 64
+NEW_SECONDS = 1.0  # a log that was made less long ago may still change hands
 
 
 def default_path() -> str:
@@ -304,9 +306,22 @@ def why(path: str, error: Exception) -> Exception:
     if failures.passing(error):
         return TryAgain(failures.LOCKED)
     absent = isinstance(error, FileNotFoundError) or failures.name_of(error).startswith("SQLITE_CANTOPEN")
-    if absent and not failures.examine(path) and not os.path.exists(path):  # deleted since it was made
-        return TryAgain(failures.REPLACED)
+    if absent and not failures.examine(path):
+        if not os.path.exists(path):  # deleted since it was made
+            return TryAgain(failures.REPLACED)
+        if _has_new_log(path):
+            return TryAgain(failures.LOCKED)
     return failures.refusal(path, error)
+
+
+def _has_new_log(path: str) -> bool:
+    """Has another process just made the log? SQLite makes it for one user, and gives it to the group right after."""
+    now = time.time()
+    for end in ("-wal", "-shm"):
+        with suppress(OSError):
+            if abs(now - os.stat(path + end).st_ctime) < NEW_SECONDS:
+                return True
+    return False
 
 
 def prepare(path: str) -> str:
