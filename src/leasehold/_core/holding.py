@@ -659,7 +659,8 @@ class Holding:
                 )
             overtaken = not op.again and self._releases > 1
             if isinstance(reply, ops.NotYours) and not (overtaken and reply.reason in ("deleted", "taken")):
-                self._lose(reply.reason if reply.reason in LOSSES else "taken")
+                reason = self._reason(reply, now)
+                self._lose(reason if reason in LOSSES else "taken")
                 return False
             self.phase = RELEASED
             return True

@@ -120,6 +120,8 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
         turn.leave(op.owner)
         return turn.too_many(op.permits, op.limit)
     if place is not None:
+        if op.beat > 1:
+            turn.queue[place] = turn.queue[place]._replace(repeated=True)
         newer = turn.record_beat(place, op.beat, op.floor)
         turn.hand_on(requester=op.owner if newer else "")
         return turn.standing(op.owner)
@@ -137,6 +139,7 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
         op.meta,
         op.holder_address,
         op.delay_ms,
+        op.beat > 1,
     )
     turn.queue.append(waiter)
     turn.hand_on(requester=op.owner)

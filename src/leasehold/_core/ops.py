@@ -238,7 +238,7 @@ class Beat(NamedTuple):
 
 class Renew(NamedTuple):
     """Keep the lease for ``ttl_ms`` from now; never shortens unless ``exact`` (extend). ``number`` counts the Renews of
-    one grant: an exact one that a later one overtook shortens nothing (trap 44). ``closed_ms`` keeps others out for
+    one grant from its first change on: an exact one that a later one overtook shortens nothing (trap 44). ``closed_ms`` keeps others out for
     that long even after a release; ``ticket`` allows its bearer to adopt; ``shared`` makes a reader of a writer;
     ``meta`` replaces the holder's metadata."""
 
@@ -259,8 +259,8 @@ class Renew(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Give back. ``forget_ms``: leave a tombstone; ``again``: an earlier Release of this grant went
-    unanswered, so finding it cleanly gone means that one arrived (trap 11)."""
+    """Give back. ``forget_ms``: leave a tombstone; ``again``: an earlier Release of this grant went unanswered, so
+    finding it cleanly gone means that one arrived, or that the grant has expired (trap 11)."""
 
     resource: str
     owner: str

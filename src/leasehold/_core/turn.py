@@ -316,7 +316,7 @@ class Turn:
             waiter.holder_address,
             waiter.delay_ms,
             limit=waiter.limit if waiter.rule == SEMAPHORE else 0,
-            repeated=waiter.beat > 1,
+            repeated=waiter.repeated,
         )
         self.holders.append(grant)
         if grant.limit and self.limit:

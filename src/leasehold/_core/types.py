@@ -62,6 +62,7 @@ class Waiter(NamedTuple):
     meta: str = ""
     holder_address: str = ""
     delay_ms: int = 0
+    repeated: bool = False  # as of a grant
 
 
 class Door(NamedTuple):

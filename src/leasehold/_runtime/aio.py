@@ -137,7 +137,7 @@ class AsyncDriver:
         if not engine.closed:
             try:
                 reply = await connection.execute(op)
-                if type(reply) is Released:
+                if type(reply) is Released and reply.found:
                     return held.end_release(op, reply)
                 first = FirstRelease(op, TimedReply(reply, engine.clock.now()))
             except BaseException as error:

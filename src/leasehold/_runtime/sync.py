@@ -93,7 +93,7 @@ def release(engine: Engine, held: HeldLease) -> bool:
         if not engine.closed:
             try:
                 reply = connection.execute(op)
-                if type(reply) is Released and engine.epoch == epoch:
+                if type(reply) is Released and reply.found and engine.epoch == epoch:
                     return held.end_release(op, reply)
                 first = FirstRelease(op, TimedReply(reply, engine.clock.now()))
             except BaseException as error:

@@ -337,7 +337,7 @@ def test_nothing_is_published_to_channels_of_others(watched: Watched) -> None:
         heard.subscribe("orders")
         assert heard.get_message(timeout=PATIENCE) is not None
         grant = watched.execute(Claim(NAME, A, 60_000, holder_address="orders"))
-        client.hset(f"{PREFIX}more", B, f"{ms + 30_000} waiting 1 60000 0 5 0 mutex 1 1 orders - ")
+        client.hset(f"{PREFIX}more", B, f"{ms + 30_000} waiting 0 1 60000 0 5 0 mutex 1 1 orders - ")
         client.rpush(f"{PREFIX}queue", B)
         client.hset(f"{PREFIX}watchers", D, f"{ms} orders")
         assert watched.execute(Revoke(NAME, A, grant.fence)) == HolderAsked(reached=False)
@@ -396,12 +396,12 @@ def test_a_waiter_that_is_none(hold: Leasehold, watched: Watched) -> None:
     """A place in the queue whose record would make a fence beyond all numbers, or no place at all, is taken away."""
     now_ms = int(watched.client.time()[0]) * 1000
     records = {
-        "a:1:1": f"{now_ms + 30_000} waiting 1 5000 9999999999999999 5 0 mutex 1 1 - - ",
-        "a:1:2": f"{now_ms + 30_000} waiting 1 5000 0 5 0 semaphore 0 3 - - ",
-        "a:1:3": f"{now_ms + 30_000} waiting 1 5000 0 5 0 semaphore 1 99999 - - ",
-        ":mark": f"{now_ms + 30_000} waiting 1 5000 0 5 0 mutex 1 1 - - ",
-        "a:1:4": f"{'9' * 400} waiting 1 5000 0 5 0 mutex 1 1 - - ",
-        "a:1:5": f"{now_ms + 30_000} waiting 1 5000 0 5 0 mutex 1 1 - - " + "x" * 1_000_000,
+        "a:1:1": f"{now_ms + 30_000} waiting 0 1 5000 9999999999999999 5 0 mutex 1 1 - - ",
+        "a:1:2": f"{now_ms + 30_000} waiting 0 1 5000 0 5 0 semaphore 0 3 - - ",
+        "a:1:3": f"{now_ms + 30_000} waiting 0 1 5000 0 5 0 semaphore 1 99999 - - ",
+        ":mark": f"{now_ms + 30_000} waiting 0 1 5000 0 5 0 mutex 1 1 - - ",
+        "a:1:4": f"{'9' * 400} waiting 0 1 5000 0 5 0 mutex 1 1 - - ",
+        "a:1:5": f"{now_ms + 30_000} waiting 0 1 5000 0 5 0 mutex 1 1 - - " + "x" * 1_000_000,
     }
     watched.client.rpush(f"{PREFIX}queue", *records)
     watched.client.hset(f"{PREFIX}more", mapping=records)

@@ -89,6 +89,13 @@ def test_every_store_answers_like_the_ledger(number: int, turned_redis: tuple[On
 
 
 @pytest.mark.slow
+def test_redis_answers_like_the_ledger_when_its_clock_is_set_back(turned_redis: tuple[OneClock, RedisServer]) -> None:
+    """Often, and between renewals that close doors: an end is bounded once, not twice."""
+    clock, server = turned_redis
+    play([redis(server)], number=941, examples=20, clock=clock, theme="mutex", often="renew wall_steps")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [10, pytest.param(100, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("program", EVERY, ids=lambda find: find.__name__)
 def test_every_redis_answers_like_the_ledger(program: Callable[[], str], examples: int) -> None:

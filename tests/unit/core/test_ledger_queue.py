@@ -282,13 +282,14 @@ def test_trap_26_a_beat_never_creates() -> None:
 
 
 def test_trap_26_a_beat_of_a_grant_that_is_over_is_gone() -> None:
-    """The own grant expired while waiting for the push: gone, not granted. One that had beaten learns how it ended."""
+    """The own grant expired while waiting for the push: gone, not granted. One that claimed twice learns how it
+    ended."""
     desk, fence = crowd("b")
     desk.release("a", fence)
     desk.later(TTL)
     expect(desk.beat("b", 2), ops.NoClaim("unknown"))
     desk, fence = crowd("b")
-    desk.beat("b", 2)
+    desk.claim("b", beat=2)
     desk.release("a", fence)
     desk.later(TTL)
     expect(desk.beat("b", 3), ops.NoClaim("expired"))

@@ -61,7 +61,7 @@ def test_the_format_is_frozen() -> None:
     state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 7, 9, 0, (Tombstone("e", 6, "released", 8),))
     assert database.encode(state) == (
         '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0,0,false]],'
-        '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0]],7,9,0,[["e",6,"released",8,""]]]'
+        '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0,false]],7,9,0,[["e",6,"released",8,""]]]'
     )
 
 

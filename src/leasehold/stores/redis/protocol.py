@@ -410,12 +410,27 @@ def _door(place: Sequence[Any]) -> Door:
 
 
 def _waiter(owner: str, raw: str) -> Waiter:
-    fields = raw.split(" ", 12)
-    until_ms, _, beat, ttl_ms, floor, since_us, delay_ms, rule, permits, limit, address, holder_address, meta = fields
+    fields = raw.split(" ", 13)
+    (
+        until_ms,
+        _,
+        repeated,
+        beat,
+        ttl_ms,
+        floor,
+        since_us,
+        delay_ms,
+        rule,
+        permits,
+        limit,
+        address,
+        holder_address,
+        meta,
+    ) = fields
     beat_ms = int(until_ms) - 1 - forgotten_after_ms(int(ttl_ms))
     return Waiter(
         owner, int(ttl_ms), int(beat), beat_ms, _field(address), int(floor), rule, int(permits), int(limit),
-        int(since_us), meta, _field(holder_address), int(delay_ms),
+        int(since_us), meta, _field(holder_address), int(delay_ms), repeated == "1",
     )  # fmt: skip
 
 

@@ -124,23 +124,20 @@ class WatchdogConnection:
         return [reply if isinstance(reply, LeaseholdError) else [place - 1 for place in reply] for reply in replies]
 
     def _execute_all(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
-        outcomes = self._execute(ops, give_up, protocol.shared_renewals)
-        for again in (protocol.renewals, None):  # not renewed: perhaps it is not shared; then each alone, to learn why
-            unclear = [at for at, outcome in enumerate(outcomes) if outcome is None]
-            if not unclear:
-                break
-            replies = self._execute([ops[at] for at in unclear], give_up, again)
+        outcomes = self._execute(ops, give_up, together=True)
+        unclear = [at for at, outcome in enumerate(outcomes) if outcome is None]
+        if unclear:  # not renewed: it is not shared, or is renewed alone to learn why
+            replies = self._execute([ops[at] for at in unclear], give_up, together=False)
             for at, reply in zip(unclear, replies, strict=True):
                 outcomes[at] = reply
         return outcomes  # type: ignore[return-value]  # none is None any more
 
-    def _execute(
-        self, ops: Sequence[StoreOp], give_up: float, renewals: Callable[..., protocol.Command] | None
-    ) -> list[Reply | LeaseholdError | None]:
-        """In order, and all in one write; plain renewals that follow one another in one script, if there is one. None:
-        that one was not renewed, and the script does not say why."""
-        groups: list[list[Any]] = _groups(ops) if renewals else [[op] for op in ops]
-        commands = [_command(group, renewals) for group in groups]
+    def _execute(self, ops: Sequence[StoreOp], give_up: float, together: bool) -> list[Reply | LeaseholdError | None]:
+        """In order, and all in one write. ``together``: plain renewals that follow one another are one script, that of
+        shared leases; those of leases that are held alone come by ``renew_many``. None: that one was not renewed, and
+        the script does not say why."""
+        groups: list[list[Any]] = _groups(ops) if together else [[op] for op in ops]
+        commands = [_command(group) for group in groups]
         replies = self._exchange(commands, give_up)
         outcomes: list[Reply | LeaseholdError | None] = []
         for group, reply in zip(groups, replies, strict=True):
@@ -199,10 +196,10 @@ def _groups(ops: Sequence[StoreOp]) -> list[list[Any]]:
     return groups
 
 
-def _command(group: list[Any], renewals: Callable[..., protocol.Command] | None) -> protocol.Command:
-    if renewals is None or len(group) == 1:
+def _command(group: list[Any]) -> protocol.Command:
+    if len(group) == 1:
         return protocol.command(group[0])
-    return renewals([(op.resource, op.owner, op.fence, op.ttl_ms, op.number) for op in group])
+    return protocol.shared_renewals([(op.resource, op.owner, op.fence, op.ttl_ms, op.number) for op in group])
 
 
 def _with_texts(commands: list[protocol.Command]) -> list[protocol.Command]:

@@ -166,12 +166,13 @@ local function sweep_more(added)
     local page = redis.pcall('HSCAN', MORE, wall_text, 'COUNT', ENDED_SWEPT)
     local all = page[2] or {}
     for at = 1, #all, 2 do
-        -- None: what we cannot read stays where it is if it keeps something closed.
-        local until_ms = string.match(string.sub(all[at + 1], 1, 17), '^%d+')
-        local ours = string.sub(all[at], 1, 1) == ':'
-        if until_ms and tonumber(until_ms) <= ms and all[at] ~= ':grant' or not until_ms and not ours then
-            if not ours then
-                redis.call('LREM', QUEUE, 1, all[at]) -- it may have waited
+        local start = string.sub(all[at + 1], 1, 34)
+        local until_ms, waits = string.match(start, '^%d+'), string.find(start, '^%d+ waiting ')
+        -- What keeps something closed is deleted when it is read, and stays where it is if it cannot be read.
+        local swept = string.sub(all[at], 1, 1) ~= ':' or all[at] == ':limit'
+        if swept and not (until_ms and tonumber(until_ms) > ms) then
+            if waits then
+                redis.call('LREM', QUEUE, 1, all[at])
             end
             delete_field(all[at])
         end

@@ -8,13 +8,14 @@
             call('DEL', KEYS[1])
             return {6, 1}
         end
-        local until_ms, ttl, floor, rule, address, holder_address, meta
-        if usual and kept[4] and #kept[4] <= 16384 and #first <= 16384 then -- one that has not beaten yet, without a delay
-            until_ms, ttl, floor, rule, address, holder_address, meta = string.match(kept[4],
-                '^(%d+) waiting 1 (%d+) (%d+) %d+ 0 (%l+) 1 %d+ (lock:v1:push:%S+) (%S+) ?(.*)$')
+        local until_ms, beat, ttl, floor, rule, address, holder_address, meta
+        if usual and kept[4] and #kept[4] <= 16384 and #first <= 16384 then -- one that claimed once, without a lock-delay
+            until_ms, beat, ttl, floor, rule, address, holder_address, meta = string.match(kept[4],
+                '^(%d+) waiting 0 (%-?%d+) (%d+) (%d+) %d+ 0 (%l+) 1 %d+ (lock:v1:push:%S+) (%S+) ?(.*)$')
         end
         local last = until_ms and call('GET', KEYS[2]) or ''
-        if (rule == 'mutex' or rule == 'write') and #floor <= 16 and #last <= 16 and string.find(last, '^%d+$') then
+        if (rule == 'mutex' or rule == 'write') and #floor <= 16 and #last <= 16 and string.find(last, '^%d+$')
+            and #until_ms <= 16 and #beat <= 17 and #ttl <= 16 and ttl + 0 > 1 and string.find(first, '^[^:%s]%S*$') then
             local time = call('TIME')
             local wall, since = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
             local ms, patience = math.floor(wall / 1000), math.min(tonumber(ttl), 3000)
@@ -23,8 +24,8 @@
             if silent >= 0 and silent <= patience and minted < 9007112854740992 then
                 local written = string.format('%.0f', minted)
                 call('HDEL', KEYS[4], '') -- a server that refuses writes does so before a push is sent
-                local receivers = redis.pcall('PUBLISH', address, 'granted ' .. written .. ' 1 ' .. ttl .. ' 0 ' .. first
-                    .. ' ' .. string.sub(KEYS[1], 10, -8))
+                local receivers = redis.pcall('PUBLISH', address, 'granted ' .. written .. ' ' .. beat .. ' ' .. ttl .. ' 0 '
+                    .. first .. ' ' .. string.sub(KEYS[1], 10, -8))
                 if type(receivers) == 'number' and receivers > 0 then
                     call('LREM', KEYS[3], 1, first)
                     call('HDEL', KEYS[4], first)

@@ -3,7 +3,7 @@
 -- PEXPIRE first, for the same reason as in probe_write().
 local function write_waiter(one)
     local until_ms = one.beat_ms + 10 * patience(one.ttl) + 1
-    local raw = text(until_ms) .. ' waiting ' .. one.beat .. ' ' .. one.ttl .. ' ' .. one.floor .. ' ' .. one.since .. ' '
+    local raw = text(until_ms) .. ' waiting ' .. one.repeated .. ' ' .. one.beat .. ' ' .. one.ttl .. ' ' .. one.floor .. ' ' .. one.since .. ' '
         .. one.delay .. ' ' .. one.rule .. ' ' .. one.permits .. ' ' .. one.limit .. ' ' .. one.address .. ' '
         .. one.holder_address .. ' ' .. one.meta
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
@@ -129,7 +129,6 @@ local function hand_on(sender)
             end
         end
         leave(one.owner)
-        one.repeated = tonumber(one.beat) > 1 and '1' or '0'
         grant_to(one, fence, slots)
         return not SHARED[one.rule] and STOP or LEFT
     end)

@@ -62,13 +62,13 @@ local function parse_waiter(owner, raw)
     if #raw > MOST_BYTES or #owner > MOST_BYTES or not string.find(owner, '^[^:%s]%S*$') then
         return nil
     end
-    local until_ms, beat, ttl, floor, since, delay, rule, permits, limit, address, holder_address, meta = string.match(
-        raw, '^(%d+) waiting (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (%S+) (%S+) ?(.*)$')
+    local until_ms, repeated, beat, ttl, floor, since, delay, rule, permits, limit, address, holder_address, meta = string.match(
+        raw, '^(%d+) waiting ([01]) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (%S+) (%S+) ?(.*)$')
     if not beat or not KNOWN[rule] or #permits > 4 or permits + 0 < 1 or #limit > 4 or #beat > 17 or #until_ms > 16
         or #ttl > 16 or #floor > 16 or floor + 0 > MOST_FLOOR or #since > 16 or #delay > 16 then
         return nil
     end
-    return {owner = owner, beat = beat, beat_ms = until_ms - 1 - 10 * patience(ttl), ttl = ttl, floor = floor, since = since,
+    return {owner = owner, repeated = repeated, beat = beat, beat_ms = until_ms - 1 - 10 * patience(ttl), ttl = ttl, floor = floor, since = since,
             delay = delay, rule = rule, permits = permits, limit = limit, address = address,
             holder_address = holder_address, meta = meta}
 end

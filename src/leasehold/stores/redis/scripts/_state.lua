@@ -11,8 +11,8 @@
 --   KEYS[2]  fence     string  the last fence that was given
 --   KEYS[3]  queue     list    the owners who wait, in order of arrival
 --   KEYS[4]  more      hash    what is rare. Each value begins with the time from which it may be deleted
---                              owner    -> until waiting beat ttl floor since delay rule permits limit address
---                                          holder_address meta
+--                              owner    -> until waiting repeated beat ttl floor since delay rule permits limit
+--                                          address holder_address meta
 --                              owner    -> until outcome fence detail: a tombstone
 --                              ':grant' -> until fence ttl expires closed delay repeated ticket owner: of the last
 --                                          grant to one owner alone, if it is remembered after its end

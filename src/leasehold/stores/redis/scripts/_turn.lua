@@ -195,6 +195,7 @@ end
 local alone = taken and not marked and parse_alone(taken)
 if alone then
     alone.expires = ms + time_left()
+    bound(alone)
 end
 local gone -- a grant that was remembered, and whose key is missing or has another content
 if special then
@@ -209,9 +210,6 @@ if special then
             gone = nil
         end
     end
-end
-if alone then
-    bound(alone)
 end
 if kept[1] or kept[2] then
     read_doors(kept[1], kept[2])

@@ -57,7 +57,7 @@ if holder and holder ~= ARGV[1] then
     local wall, since = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
     local ms, ahead = math.floor(wall / 1000), 0
     if first then
-        local until_ms, ttl = string.match(kept[5] or '', '^(%d+) waiting %-?%d+ (%d+) ')
+        local until_ms, ttl = string.match(kept[5] or '', '^(%d+) waiting [01] %-?%d+ (%d+) ')
         local patience = math.min(tonumber(ttl or '0'), 3000)
         local silent = ms - (until_ms or 0) + 1 + 10 * patience -- since its last beat
         ahead = silent >= 0 and silent <= patience and 1
@@ -67,7 +67,7 @@ if holder and holder ~= ARGV[1] then
         local lasts = 1 + 10 * math.min(tonumber(ARGV[3]), 3000)
         call('RPUSH', KEYS[3], ARGV[1])
         call('PEXPIRE', KEYS[3], '30000')
-        call('HSET', KEYS[4], ARGV[1], string.format('%.0f', ms + lasts) .. ' waiting 1 ' .. ARGV[3] .. ' ' .. ARGV[2] .. ' '
+        call('HSET', KEYS[4], ARGV[1], string.format('%.0f', ms + lasts) .. ' waiting 0 1 ' .. ARGV[3] .. ' ' .. ARGV[2] .. ' '
             .. since .. ' 0 ' .. string.sub(options, 1, 5) .. ' 1 1 ' .. address .. ' '
             .. string.match(ARGV[4], ' (%S+) %l+$') .. ' ' .. ARGV[6])
         if call('PTTL', KEYS[4]) < lasts then
@@ -152,6 +152,7 @@ return turn(function()
     if mine then
         if one.repeated == '1' and mine.repeated == '0' and mine.fence ~= '0' then
             mine.repeated = '1'
+            probe_write()
             write_grant(mine)
         end
         return standing(one.owner)
@@ -169,8 +170,12 @@ return turn(function()
         return too_many(one)
     end
     if waiting then
+        local again = one.repeated == '1' and waiting.repeated == '0'
+        waiting.repeated = again and '1' or waiting.repeated
         if record_beat(waiting, one.beat, floor) then
             hand_on(one.owner)
+        elseif again then
+            write_waiter(waiting)
         end
         return standing(one.owner, waiting)
     end
