@@ -8,6 +8,7 @@ import select
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,7 +105,9 @@ def play(store: RedisStore) -> None:
     expect(store, Beat("job", B, 2), Queued)
     expect(store, Inspect("job"), View)
     expect(store, Renew("job", A, fence, 5_000, number=1, ticket="ticket"), Renewed)
-    expect(store, Claim("other", A, 5_000), Granted)
+    grant = expect(store, Claim("other", A, 5_000), Granted)
+    holding: Any = SimpleNamespace(name=SimpleNamespace(text="other"), owner=A, fence=grant.fence, ttl_ms=5_000)
+    assert store.renew_many([[holding]], 5_000) == [[]]
     many = [Renew("job", A, fence, 5_000, number=number) for number in (2, 3)]
     assert [type(one) for one in store.execute_many(many)] == [Renewed] * 2
     fence = expect(store, Adopt("job", fence, "ticket", "host:1:c", 5_000), Granted).fence

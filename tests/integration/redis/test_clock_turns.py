@@ -121,7 +121,7 @@ def test_renewals_of_many_go_on_in_one_script(desk: Desk, step: int, rule: str) 
     desk.clock.step_wall(step)
     desk.client.config_resetstat()
     assert desk.store.execute_many(renewals) == [ops.Renewed(TTL)] * 40
-    most = 4 if rule != "mutex" else 4 + len(rooms)  # two scripts, each of which the server may not know
+    most = 4 if rule != "mutex" else 4 + 2 * len(rooms)  # scripts, each of which the server may not know
     assert desk.scripts("evalsha") + desk.scripts("eval") <= most
     for room in {*rooms}:
         view: Any = desk.store.execute(ops.Inspect(room))
