@@ -36,7 +36,7 @@ if plain and there == 0 then
                 string.format('%.0f', math.ceil(fence / 1000) + 86399999 - math.floor(wall / 1000)))
         end
         call('SET', KEYS[1], written .. ' ' .. ARGV[1] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. since .. ' ' .. ARGV[6],
-            'PX', ARGV[3] - 1)
+            'PX', string.format('%d', ARGV[3] - 1)) -- a number would be written with 17 digits
         if kind == 'mutex 1 0 ' then
             return {1, fence, tonumber(ARGV[3])}
         end
