@@ -239,8 +239,8 @@ class Beat(NamedTuple):
 class Renew(NamedTuple):
     """Keep the lease for ``ttl_ms`` from now; never shortens unless ``exact`` (extend). ``number`` counts the Renews of
     one grant from its first change on: an exact one that a later one overtook shortens nothing (trap 44).
-    ``closed_ms`` keeps others out for that long even after a release; ``ticket`` allows its bearer to adopt; ``shared`` makes a reader of a writer;
-    ``meta`` replaces the holder's metadata."""
+    ``closed_ms`` keeps others out for that long even after a release; ``ticket`` allows its bearer to adopt; ``shared``
+    makes a reader of a writer; ``meta`` replaces the holder's metadata."""
 
     resource: str
     owner: str
