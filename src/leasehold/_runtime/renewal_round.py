@@ -44,7 +44,7 @@ class RenewalRound:
 
     def __init__(self, store: Store, lock: AbstractContextManager[Any], observed: bool) -> None:
         self._store = store
-        self._many: RenewsMany | None = getattr(store, "renew_many", None) and store  # type: ignore[assignment]
+        self._many: RenewsMany | None = getattr(store, "renew_many", None) and store  # type: ignore[assignment]  # it has the method
         self._clock = store.clock
         self._lock = lock
         self._observed = observed
