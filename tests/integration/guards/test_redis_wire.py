@@ -102,26 +102,13 @@ def test_a_slot_that_moves(guard: Any, cluster: RedisCluster) -> None:
     owner = next(number for number in range(3) if cluster.nodes[number].client().dbsize())
     source, target = cluster.nodes[owner], cluster.nodes[(owner + 1) % 3]
     try:
-        move(slot, source, target, cluster)
+        cluster.move(slot, source, target)
         with pytest.raises(StaleOwner):
             guard.set(key, "late", 9, resource=resource, owner=A)
         guard.set(key, "after", 11, resource=resource, owner=A)
         assert target.client().get(key) == b"after"
     finally:
-        move(slot, target, source, cluster)
-
-
-def move(slot: int, source: RedisServer, target: RedisServer, cluster: RedisCluster) -> None:
-    """As redis-cli --cluster reshard does it."""
-    giving: Any = source.client()
-    taking: Any = target.client()
-    source_id, target_id = (one.execute_command("CLUSTER MYID").decode() for one in (giving, taking))
-    taking.execute_command(f"CLUSTER SETSLOT {slot} IMPORTING {source_id}")
-    giving.execute_command(f"CLUSTER SETSLOT {slot} MIGRATING {target_id}")
-    if keys := giving.execute_command(f"CLUSTER GETKEYSINSLOT {slot} 10"):
-        giving.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
-    for node in (target, source, *cluster.nodes):
-        assert node.ask(f"CLUSTER SETSLOT {slot} NODE {target_id}") == b"+OK\r\n"
+        cluster.move(slot, target, source)
 
 
 def test_a_plain_client_at_a_node(cluster: RedisCluster) -> None:
