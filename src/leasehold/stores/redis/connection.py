@@ -7,25 +7,20 @@ OutcomeUnknown, and the flow decides what to do about it.
 from __future__ import annotations
 
 import os
-import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import hiredis
 
-from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.protocol import pack
+from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.sockets import MOST_PUSHES, Broken, NotSent, RedisSocket
-from leasehold.stores.redis.target import Target
 
 if TYPE_CHECKING:
     from leasehold._core.claims import ClaimTemplate
@@ -39,61 +34,6 @@ def new_channel() -> str:
     """The channel on which pushes for one connection are published. It cannot be guessed: a client that knew it could
     wake a waiter for nothing."""
     return f"lock:v1:push:{os.urandom(12).hex()}"
-
-
-class Server:
-    """The one server of a store, as all its connections share it."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.closed = False
-        self.checked = False  # its configuration, by the first handshake
-        self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # sockets that count for max_connections
-        self._opening = 0
-        self._lock = threading.RLock()  # a signal handler may open a connection while its thread is in here
-
-    def open(self, channel: str, give_up: float, pushes: deque[Any]) -> tuple[RedisSocket, bool]:
-        """A new socket that appends its pushes there, and whether it receives any."""
-        if self.closed:
-            raise StoreUnavailable(f"the store of {self.target} is closed")
-        give_up = min(give_up, time.monotonic() + self.target.connect_timeout)
-        try:
-            socket = RedisSocket(self.target, give_up, pushes)
-        except Broken as error:
-            raise failures.unreachable(self.target.server, error) from error
-        try:
-            handshake = Handshake(self.target, channel, first=not self.checked)
-            gets_pushes = drive(handshake.flow(), lambda commands: socket.exchange_many(commands, give_up))
-        except BaseException:
-            socket.close()
-            raise
-        self.checked = True
-        return socket, gets_pushes
-
-    @contextmanager
-    def counted(self, counts: bool = True) -> Iterator[Callable[[Any], None]]:
-        """Open a socket that counts for ``max_connections``, and pass it to what this yields. It is refused rather than
-        waited for: the threads that have the other connections may be waiting for what this one would release."""
-        most = self.target.max_connections
-        if most is None or not counts:
-            yield lambda socket: None
-            return
-        with self._lock:
-            if self._opening + sum(socket.usable() for socket in list(self._open)) >= most:
-                raise failures.TooManyConnections(
-                    f"nothing was sent to {self.target.server}: {most} connections are open, and max_connections "
-                    "allows no more. Allow as many as threads and event loops use locks at a time"
-                )
-            self._opening += 1
-        try:
-            yield self._open.add
-        finally:
-            with self._lock:
-                self._opening -= 1
-
-    def forked(self) -> None:
-        """In the child: no socket is open, and no thread holds the lock."""
-        self._open, self._opening, self._lock = weakref.WeakSet(), 0, threading.RLock()
 
 
 class RedisConnection:
@@ -172,7 +112,9 @@ class RedisConnection:
         if str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
             reply = self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
         if type(reply) is ReplyError:
-            raise failures.refusal(self._server.target.server, reply) from reply
+            if failures.demoted(reply):
+                self.drop()
+            raise failures.refusal(self._server.name, reply) from reply
         return reply
 
     def execute_command(self, command: protocol.Command, seconds: float) -> Any:
@@ -193,7 +135,7 @@ class RedisConnection:
                 return self.connect(give_up).exchange(request, give_up)
         except Broken as error:
             self.drop()
-            raise failures.unanswered(self._server.target.server, error) from error
+            raise failures.unanswered(self._server.name, error) from error
 
     def next_push(self, seconds: float) -> Push | None:
         if not self._pushes:

@@ -52,6 +52,12 @@ def refusal(server: str, reply: BaseException, no: Mapping[str, str] = NO) -> Le
     return StoreUnavailable(f"{server} {why}")
 
 
+def demoted(reply: BaseException) -> bool:
+    """True for the error reply of a server that has become a replica: another one is the primary by now, and only a new
+    connection finds it."""
+    return str(reply).startswith("READONLY") or "-READONLY " in str(reply)
+
+
 def unreadable(text: str) -> str:
     """What a script found in place of a record: which key, and what is wrong with it. Without the ids of the
     resource."""

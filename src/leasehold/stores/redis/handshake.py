@@ -76,7 +76,7 @@ class Handshake:
             if str(reply).startswith(("NOPROTO", "ERR unknown command")):
                 return False
             raise _denied(target, reply)
-        _check(target, reply)
+        self._check(reply)
         return True
 
     def _log_in_with_resp2(self) -> Flow:
@@ -90,14 +90,27 @@ class Handshake:
                 raise _denied(target, reply)
         if target.client_name:
             yield from self._exchange(("CLIENT", "SETNAME", target.client_name))
-        (reply,) = yield from self._exchange(("INFO", "server"))
-        if isinstance(reply, ReplyError):
-            if str(reply).startswith("NOAUTH"):
-                raise _denied(target, reply)
+        server, replication = yield from self._exchange(("INFO", "server"), ("INFO", "replication"))
+        if isinstance(server, ReplyError):
+            if str(server).startswith("NOAUTH"):
+                raise _denied(target, server)
             return  # this user may not use INFO; the scripts will show whether the server is new enough
-        fields = _fields(reply)
-        version, mode = fields.get("redis_version", ""), fields.get("redis_mode", "")
-        _check(target, {b"version": version.encode(), b"mode": mode.encode()})
+        fields = {**_fields(replication), **_fields(server)}
+        names = {b"version": "redis_version", b"mode": "redis_mode", b"role": "role"}
+        self._check({name: fields.get(field, "").encode() for name, field in names.items()})
+
+    def _check(self, server: dict[bytes, Any]) -> None:
+        """Whether the server will do: as HELLO describes it."""
+        version = server.get(b"version", b"").decode()
+        numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+        if numbers and numbers < OLDEST:
+            raise Unsupported(f"Redis at {self._target} is version {version}: leases need 6.2 or newer")
+        self._check_kind(server.get(b"mode", b"").decode(), server.get(b"role", b"").decode())
+
+    def _check_kind(self, mode: str, role: str) -> None:
+        """Whether it is the kind of server that this store expects. Either may be empty: not every user may ask."""
+        if mode == "cluster":
+            raise Unsupported(f"Redis at {self._target} is a node of a Cluster: this version has no store for one")
 
     def _exchange(self, *commands: Command) -> Flow:
         replies = yield list(commands)
@@ -112,15 +125,6 @@ class Handshake:
         if not self._answered and target.tls is None and not target.path and not other_reason:
             error = Broken(f"{text}; {WANTS_TLS}")
         return failures.unreachable(target.server, error)
-
-
-def _check(target: Target, server: dict[bytes, Any]) -> None:
-    version = server.get(b"version", b"").decode()
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers and numbers < OLDEST:
-        raise Unsupported(f"Redis at {target} is version {version}: leases need 6.2 or newer")
-    if server.get(b"mode") == b"cluster":
-        raise Unsupported(f"Redis at {target} is a node of a Cluster: this version has no store for one")
 
 
 def _login(target: Target) -> tuple[str, str]:

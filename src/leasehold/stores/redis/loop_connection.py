@@ -20,9 +20,9 @@ from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.connection import PING_SECONDS, ReplyError, Server, new_channel
-from leasehold.stores.redis.handshake import Handshake
+from leasehold.stores.redis.connection import PING_SECONDS, ReplyError, new_channel
 from leasehold.stores.redis.protocol import pack
+from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.sockets import (
     NO_TLS,
     NOTHING,
@@ -140,6 +140,13 @@ class AsyncRedisSocket(asyncio.Protocol):
         if first is not None:
             self._set_timer(first)
         elif self._doubted:
+            self.abort()
+
+    def doubt(self) -> None:
+        """New requests take another connection, and this one is closed after its last reply."""
+        self._doubted = True
+        self._on_doubt(self)
+        if not self._waiting:
             self.abort()
 
     # ------------------------------------------------------------ asyncio's side
@@ -275,7 +282,10 @@ class LoopConnection:
         if str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
             reply = await self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
         if type(reply) is ReplyError:
-            raise failures.refusal(self._server.target.server, reply) from reply
+            if failures.demoted(reply) and self._socket is not None:
+                self._socket.doubt()
+                self._notify(WAKE)
+            raise failures.refusal(self._server.name, reply) from reply
         return reply
 
     async def execute_command(self, command: protocol.Command, seconds: float) -> Any:
@@ -299,7 +309,7 @@ class LoopConnection:
             except NotSent:
                 return await (await self._ready(give_up)).request(request, give_up)
         except Broken as error:
-            raise failures.unanswered(self._server.target.server, error) from error
+            raise failures.unanswered(self._server.name, error) from error
 
     # ------------------------------------------------------------ connecting
 
@@ -325,13 +335,13 @@ class LoopConnection:
         except LeaseholdError as error:  # all tasks that wait get this one, and each sets its own resource
             raise copy(error) from error.__cause__
         except TimeoutError as error:
-            raise failures.unreachable(self._server.target.server, self._slow()) from error
+            raise failures.unreachable(self._server.name, self._slow()) from error
         except asyncio.CancelledError:
             if connecting.cancelled() and self._closed:  # cancelled by close(), and not the task that waits here
                 self._check_open()
             raise
         if self._socket is None:
-            raise failures.unreachable(self._server.target.server, Broken("the connection was closed at once"))
+            raise failures.unreachable(self._server.name, Broken("the connection was closed at once"))
         return self._socket
 
     def _connected(self, task: asyncio.Task[None]) -> None:
@@ -349,18 +359,19 @@ class LoopConnection:
         try:
             with server.counted() as opened:
                 async with asyncio.timeout(server.target.connect_timeout):
-                    socket = await _open(server.target, self._reached)
+                    target = await server.locate_async()
+                    socket = await _open(target, self._reached)
                     self._in_tls_handshake = False
                     self._open.add(socket)
                     opened(socket)
-                    self._gets_pushes = await self._shake_hands(socket)
+                    self._gets_pushes = await self._shake_hands(socket, target)
             self._check_open()  # again: it may have been closed meanwhile
         except BaseException as error:
             if socket is not None:
                 socket.abort()
             if isinstance(error, LeaseholdError) or not isinstance(error, (OSError, Broken, UnicodeError)):
                 raise
-            raise failures.unreachable(server.target.server, self._not_opened(error)) from error
+            raise failures.unreachable(server.name, self._not_opened(error)) from error
         finally:
             self._in_tls_handshake = False
         server.checked = True
@@ -384,7 +395,7 @@ class LoopConnection:
         if self._server.closed or self._closed:
             raise StoreUnavailable(f"the store of {self._server.target} is closed")
 
-    async def _shake_hands(self, socket: AsyncRedisSocket) -> bool:
+    async def _shake_hands(self, socket: AsyncRedisSocket, target: Target) -> bool:
         """Whether this socket receives pushes."""
         give_up = self._loop.time() + self._server.target.connect_timeout
 
@@ -392,8 +403,7 @@ class LoopConnection:
             replies = [socket.request(pack(command), give_up) for command in commands]
             return [await reply for reply in replies]
 
-        handshake = Handshake(self._server.target, self._channel, first=not self._server.checked)
-        return await drive_async(handshake.flow(), exchange)
+        return await drive_async(self._server.handshake(target, self._channel).flow(), exchange)
 
     # ------------------------------------------------------------ pushes
 

@@ -19,9 +19,10 @@ from leasehold._core.ports import Clock, HolderPushes
 from leasehold._core.types import Capabilities
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import SystemClock
-from leasehold.stores.redis.connection import RedisConnection, Server
+from leasehold.stores.redis.connection import RedisConnection
 from leasehold.stores.redis.failures import TooManyConnections
 from leasehold.stores.redis.protocol import Command
+from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.target import Target, from_url
 from leasehold.stores.redis.watchdog_connection import WatchdogConnection
 
@@ -40,9 +41,10 @@ class RedisStore:
     capabilities = Capabilities(durable_fences=False, hosts=True)
     retries = False  # a command that may have been sent is never sent again
 
-    def __init__(self, target: str | Target, clock: Clock | None = None) -> None:
+    def __init__(self, server: str | Target | Server, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._server = Server(from_url(target) if isinstance(target, str) else target)
+        target = from_url(server) if isinstance(server, str) else server
+        self._server = target if isinstance(target, Server) else Server(target)
         self._connections: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
         self._loop_connections: set[LoopConnection] = set()
         self._watchdog = WatchdogConnection(self._server)

@@ -13,7 +13,8 @@ from leasehold._core.light_typing import Any
 from leasehold._core.ops import Push, Renewed, Reply, StoreOp
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.connection import RedisConnection, ReplyError, Server
+from leasehold.stores.redis.connection import RedisConnection, ReplyError
+from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.sockets import SLOW, Broken
 
 MANY = 250  # renewals in one script, which the server runs without interruption
@@ -91,7 +92,7 @@ class WatchdogConnection:
         give_up = time.monotonic() + seconds
         lock = self._lock  # as above
         if not lock.acquire(timeout=seconds):
-            return [failures.unreachable(self._server.target.server, Broken(SLOW))] * outcomes
+            return [failures.unreachable(self._server.name, Broken(SLOW))] * outcomes
         pushed = False
         try:
             found = call(give_up)
@@ -163,7 +164,9 @@ class WatchdogConnection:
         return [self._refusal(one) if type(one) is ReplyError else one for one in replies]
 
     def _refusal(self, reply: BaseException) -> LeaseholdError:
-        error = failures.refusal(self._server.target.server, reply)
+        if failures.demoted(reply):
+            self._connection.drop()
+        error = failures.refusal(self._server.name, reply)
         error.__cause__ = reply
         return error
 
@@ -176,7 +179,7 @@ class WatchdogConnection:
                 socket.exchange_into(replies, commands, give_up)
             except Broken as error:
                 self._connection.drop()
-                raise failures.unanswered(self._server.target.server, error) from error
+                raise failures.unanswered(self._server.name, error) from error
         except LeaseholdError as error:
             return replies + [error] * (len(commands) - len(replies))
         socket.used = time.monotonic()
