@@ -94,10 +94,10 @@ class Scene:
         self._looker.close()
 
 
-def fails(kind: type[LeaseholdError], future: Future[Any]) -> Any:
-    """The error that a step must end with."""
+def fails(kind: type[LeaseholdError], future: Future[Any], *others: type[LeaseholdError]) -> Any:
+    """The error that a step must end with. ``others`` would be right as well."""
     try:
         result = future.result(PATIENCE)
-    except kind as error:
+    except (kind, *others) as error:
         return error
     raise AssertionError(f"{kind.__name__} expected, got {result!r}")

@@ -93,7 +93,7 @@ class Engine:
             self.registry.add(held, anchor)
             watchdog.add(held)
         if self.epoch != epoch:
-            held.lose("forked")
+            held.forked(watchdog.transitions)  # a thread that does not exist here may hold the lock that it has
             raise StoreUnavailable(FORKED)
         if not shutdown.armed:
             shutdown.arm(_at_exit)

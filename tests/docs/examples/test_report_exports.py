@@ -127,7 +127,8 @@ def interrupted(what: signal.Signals, *words: str, **more: str) -> int:
         until(one_is_frozen, "a worker is frozen", within=4 * PATIENCE)
         running.send_signal(what)
         code = running.wait(2 * PATIENCE)
-    assert len(started) >= 4 and [pid for pid in started if process.status(pid)] == []
+    assert len(started) >= 4
+    until(lambda: not any(process.status(pid) for pid in started), "all that it has started has ended")
     return code
 
 

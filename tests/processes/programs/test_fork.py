@@ -361,7 +361,7 @@ def test_forks_while_databases_are_opened_and_closed(sqlite_url: str, tmp_path: 
 
 
 AT_THE_GRANT = """
-import os, sys
+import os, sys, threading
 import leasehold
 from leasehold._core.claims import immediate_grant
 from leasehold._runtime.engine import Engine
@@ -375,8 +375,18 @@ def fork(frame, event, _):
     global child
     if event == "call" and frame.f_code is where:
         sys.settrace(None)
+        thread = threading.Thread(target=hold_the_lock)  # as the watchdog may at any time
+        thread.start()
+        held.wait()
         child = os.fork()
+        over.set()
 
+def hold_the_lock():
+    with hold._engine.watchdog.transitions:
+        held.set()
+        over.wait()
+
+held, over = threading.Event(), threading.Event()
 hold = leasehold.connect(url)
 with hold.lock("first"):
     pass
