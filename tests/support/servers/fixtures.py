@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.servers.certificates import Certificates
+from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
 
@@ -51,3 +52,20 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """For a server with TLS and its clients."""
     folder: Path = tmp_path_factory.mktemp("certificates")
     return Certificates(folder)
+
+
+# ---------------------------------------------------------------- several servers, for the whole run
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[RedisCluster]:
+    """Three masters with a replica each; take ``redis_cluster``."""
+    with RedisCluster(3, 1, node_timeout_ms=1000) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def redis_cluster(shared_cluster: RedisCluster) -> RedisCluster:
+    """An empty Cluster, which a test may harm: the next one finds it whole."""
+    shared_cluster.wipe()
+    return shared_cluster
