@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.clock import WallClock
 from tests.support.servers.redis import RedisServer, credentials
+from tests.support.servers.replicas import FILLED, is_empty
 from tests.support.servers.server import restore, start_together
 from tests.support.waiting import PATIENCE, until
 
@@ -57,7 +59,7 @@ class Move:
         """Move these keys; without names, all that are left."""
         source: Any = self.source.client()
         while moved := names or source.execute_command("CLUSTER GETKEYSINSLOT", self.slot, 100):
-            place = ("127.0.0.1", self.target.tls_port or self.target.port)
+            place = ("127.0.0.1", self.target.announced_port)
             source.execute_command("MIGRATE", *place, "", 0, round(PATIENCE * 1000), *self._login(), "KEYS", *moved)
             if names:
                 return
@@ -106,7 +108,7 @@ class RedisCluster:
         self._login = login
         settings = [
             *("--cluster-enabled", "yes", "--cluster-node-timeout", str(node_timeout_ms)),
-            *("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"),
+            *FILLED,
             *(("--tls-cluster", "yes", "--tls-replication", "yes") if tls else ()),
             *(("--masterauth", login[-1]) if login else ()),
             *(("--masteruser", login[0]) if len(login) > 1 else ()),
@@ -133,16 +135,16 @@ class RedisCluster:
     @property
     def url(self) -> str:
         """Every node; without the login."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.tls_port or node.port}" for node in self.nodes)
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.announced_port}" for node in self.nodes)
 
     def client(self, **more: Any) -> Any:
         """A client for the test itself, closed when the Cluster is wiped or stopped."""
         import redis
 
         first = self._awake()[0]
-        settings = {"host": "127.0.0.1", "port": first.port, **credentials(self._login)}
+        settings = {"host": "127.0.0.1", "port": first.announced_port, **credentials(self._login)}
         if self._tls:
-            settings |= {"port": first.tls_port, "ssl": True, **self._tls.arguments()}
+            settings |= {"ssl": True, **self._tls.arguments()}
         client = redis.RedisCluster(**{**settings, **more})
         self._clients.append(client)
         return client
@@ -244,7 +246,7 @@ class RedisCluster:
         for node in self.nodes:
             if node not in masters:
                 self.say(node, "SCRIPT FLUSH")
-                until(lambda node=node: node.ask("DBSIZE") == b":0\r\n", "the replica is empty")  # type: ignore[misc]  # a lambda's default
+                until(partial(is_empty, node), "the replica is empty")
 
     # ------------------------------------------------------------ its life
 
@@ -274,7 +276,7 @@ class RedisCluster:
         self._set_clocks(0)
         for number, node in enumerate(self.nodes):
             for other in self.nodes[:number]:
-                self.say(node, f"CLUSTER MEET 127.0.0.1 {other.tls_port or other.port}")
+                self.say(node, f"CLUSTER MEET 127.0.0.1 {other.announced_port}")
         until(lambda: all(set(_view(node)) == set(self._ids) for node in self.nodes), "every node knows every other")
         for number, node in enumerate(self.nodes[self._size :]):
             self.say(node, f"CLUSTER REPLICATE {self.id_of(self.nodes[number % self._size])}")

@@ -13,6 +13,8 @@ from tests.support.servers.certificates import Certificates
 from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.servers.replicas import RedisReplicas
+from tests.support.servers.sentinel import RedisSentinel
 
 
 @pytest.fixture(scope="session")
@@ -69,3 +71,31 @@ def redis_cluster(shared_cluster: RedisCluster) -> RedisCluster:
     """An empty Cluster, which a test may harm: the next one finds it whole."""
     shared_cluster.wipe()
     return shared_cluster
+
+
+@pytest.fixture(scope="session")
+def shared_sentinel() -> Iterator[RedisSentinel]:
+    """A primary, a replica and three Sentinels; take ``redis_sentinel``."""
+    with RedisSentinel() as sentinel:
+        yield sentinel
+
+
+@pytest.fixture
+def redis_sentinel(shared_sentinel: RedisSentinel) -> RedisSentinel:
+    """An empty service, which a test may harm: the next one finds it whole."""
+    shared_sentinel.wipe()
+    return shared_sentinel
+
+
+@pytest.fixture(scope="session")
+def shared_replicas() -> Iterator[RedisReplicas]:
+    """A primary and two replicas, without Sentinels; take ``redis_replicas``."""
+    with RedisReplicas(2) as replicas:
+        yield replicas
+
+
+@pytest.fixture
+def redis_replicas(shared_replicas: RedisReplicas) -> RedisReplicas:
+    """An empty primary with its replicas, which a test may harm: the next one finds them whole."""
+    shared_replicas.wipe()
+    return shared_replicas

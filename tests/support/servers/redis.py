@@ -100,6 +100,11 @@ class RedisServer(Server):
         """Over TLS, when it was made with certificates."""
         return f"rediss://{self._named()}localhost:{self.tls_port}/0"
 
+    @property
+    def announced_port(self) -> int:
+        """Where other servers, and clients that ask these, find it: that of TLS when it was made with certificates."""
+        return self.tls_port or self.port
+
     def _named(self) -> str:
         return ":".join(quote(part) for part in ("", *self.login)[-2:]) + "@" if self.login else ""
 
@@ -127,7 +132,7 @@ class RedisServer(Server):
 
     def wipe(self) -> None:
         """As it was when it was new: no keys, no scripts, no clients of the test before."""
-        self._close_clients()
+        self.forget_clients()
         assert (self.ask("FLUSHALL"), self.ask("SCRIPT FLUSH")) == (b"+OK\r\n", b"+OK\r\n")
 
     # ------------------------------------------------------------ its life
@@ -143,7 +148,7 @@ class RedisServer(Server):
 
     def stop(self) -> None:
         """Gone, with everything that it wrote."""
-        self._close_clients()
+        self.forget_clients()
         self.kill()
         for place in self._places:
             place.close()
@@ -151,7 +156,8 @@ class RedisServer(Server):
         if self._own_folder:
             shutil.rmtree(self.folder)
 
-    def _close_clients(self) -> None:
+    def forget_clients(self) -> None:
+        """Close the clients of the test before."""
         while self._clients:
             self._clients.pop().close()
 
@@ -159,7 +165,7 @@ class RedisServer(Server):
 # ---------------------------------------------------------------- who may enter
 
 
-def credentials(login: tuple[str, ...]) -> dict[str, str]:
+def credentials(login: tuple[str, ...]) -> dict[str, Any]:
     """What a client of redis-py is called with."""
     return dict(zip(("password", "username"), reversed(login), strict=False))
 
