@@ -12,7 +12,8 @@ import redis.sentinel
 from tests.support.servers import process
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.cluster import RedisCluster
-from tests.support.servers.redis import EVERY, RedisServer, valkey
+from tests.support.servers.redis import EVERY, RedisServer, impatient, valkey
+from tests.support.servers.redlock import RedlockServers
 from tests.support.servers.replicas import RedisReplicas
 from tests.support.servers.sentinel import RedisSentinel
 from tests.support.waiting import until
@@ -218,3 +219,60 @@ def test_two_replicas_on_valkey() -> None:
         service.settle()
         (other,) = [server for server in service.servers if server not in (old, new)]
         assert other.client().role()[2] == new.port
+
+
+# ---------------------------------------------------------------- Redlock
+
+
+def test_independent_masters_leave_nothing(certificates: Certificates) -> None:
+    """Each has a run id of its own, behind TLS and a login, and an address that leads through its network."""
+    service = RedlockServers(3, tls=certificates, login=("joe", "secret"))
+    with nothing_left() as servers, service:
+        servers.extend(node.server for node in service.nodes)
+        assert len({client.info("server")["run_id"] for client in service.clients()}) == 3
+        assert [node.link.count for node in service.nodes] == [1, 1, 1]
+
+
+def test_one_clock_jumps(redlock_servers: RedlockServers) -> None:
+    """A key of one node expires; those of the others stay."""
+    for client in redlock_servers.clients():
+        client.set("key", "value", px=30_000)
+    redlock_servers.nodes[2].clock.set_off(31)
+    assert [client.exists("key") for client in redlock_servers.clients()] == [1, 1, 0, 1, 1]
+    redlock_servers.wipe()
+    times = [client.time()[0] for client in redlock_servers.clients()]
+    assert max(times) - min(times) < 31
+
+
+def test_one_network_is_bad(redlock_servers: RedlockServers) -> None:
+    """Cut off, slow, or deaf: the others notice nothing, and the next test finds a good one."""
+    cut, held, slow, _, good = redlock_servers.nodes
+    cut.cut_off()
+    with pytest.raises(redis.ConnectionError):
+        cut.client(retry=None).ping()
+    client = held.client(retry=None)
+    client.ping()
+    held.link.hold_replies()
+    with impatient(client), pytest.raises(redis.TimeoutError):
+        client.set("key", "value")
+    assert held.server.client().get("key") == b"value"
+    slow.link.delay(replies=0.01)
+    assert slow.client().ping() and good.client().ping()
+    redlock_servers.wipe()
+    assert all(client.set("key", "value", nx=True) for client in redlock_servers.clients())
+
+
+def test_nodes_restart_with_their_data_or_without() -> None:
+    """A file brings the data back, unless the disk is lost too; FLUSHALL loses that of one."""
+    with RedlockServers(3, "--appendfsync", "always", appendonly=True) as servers:
+        kept, lost, flushed = servers.nodes
+        for client in servers.clients():
+            client.set("key", "value")
+        kept.restart()
+        lost.restart(keep=False)
+        flushed.flush()
+        assert [client.get("key") for client in servers.clients()] == [b"value", None, None]
+        kept.server.kill()
+        lost.server.freeze()
+        servers.wipe()
+        assert all(client.ping() for client in servers.clients())

@@ -13,6 +13,7 @@ from tests.support.servers.certificates import Certificates
 from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.servers.redlock import RedlockServers
 from tests.support.servers.replicas import RedisReplicas
 from tests.support.servers.sentinel import RedisSentinel
 
@@ -99,3 +100,17 @@ def redis_replicas(shared_replicas: RedisReplicas) -> RedisReplicas:
     """An empty primary with its replicas, which a test may harm: the next one finds them whole."""
     shared_replicas.wipe()
     return shared_replicas
+
+
+@pytest.fixture(scope="session")
+def shared_redlock() -> Iterator[RedlockServers]:
+    """Five masters that know nothing of each other; take ``redlock_servers``."""
+    with RedlockServers() as servers:
+        yield servers
+
+
+@pytest.fixture
+def redlock_servers(shared_redlock: RedlockServers) -> RedlockServers:
+    """Five empty masters, which a test may harm: the next one finds them whole."""
+    shared_redlock.wipe()
+    return shared_redlock
