@@ -296,6 +296,7 @@ class RedisCluster:
     def _settled(self) -> bool:
         nodes = self._awake()
         views = [_view(node) for node in nodes]
+        self._lift(nodes, views)
         owners = {name: member for name, member in views[0].items() if member.slots}
         return (
             all(view == views[0] for view in views)
@@ -303,6 +304,18 @@ class RedisCluster:
             and all(self._ids[name] in nodes for name in owners)
             and all(self._has_its_place(node, views[0][self.id_of(node)]) for node in nodes)
         )
+
+    def _lift(self, nodes: list[RedisServer], views: list[dict[str, Member]]) -> None:
+        """Help a replica that has taken over and is not believed.
+
+        A replica that was elected a moment ago, was demoted and sees its master die takes the votes of then for new
+        ones. It calls itself master with an epoch below that of the dead one, and would do so for ever.
+        """
+        dead = [member for view in views for name, member in view.items() if member.slots and not self._ids[name].awake]
+        for node, view in zip(nodes, views, strict=True):
+            own = view.get(self.id_of(node))
+            if own and any(set(own.slots) & set(other.slots) and own.epoch < other.epoch for other in dead):
+                node.ask("CLUSTER BUMPEPOCH")
 
     def _has_its_place(self, node: RedisServer, member: Member) -> bool:
         said = node.ask("CLUSTER INFO")
