@@ -24,7 +24,7 @@ from leasehold._core.policy import (
 )
 from leasehold._core.rules import MUTEX, READ, RULES, SEMAPHORE
 from leasehold._core.types import Door, Waiter
-from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
+from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable, Unsupported
 
 make_tuple = tuple.__new__  # a NamedTuple of all its fields, without the call of a Python function
 
@@ -46,11 +46,12 @@ class AcquireRequest(NamedTuple):
     holder_address: str = ""
     meta: str = ""
     delay_ms: int = 0
+    durability: str = ""
 
 
 def claim(request: AcquireRequest, owner: str, beat: int, floor: int, budget_ms: int) -> ops.Claim:
     """The claim of this owner for what was requested. Every acquire makes one: by position, which is fast."""
-    name, ttl_ms, wait, _, _, rule, permits, limit, address, holder_address, meta, delay_ms = request
+    name, ttl_ms, wait, _, _, rule, permits, limit, address, holder_address, meta, delay_ms, _ = request
     return make_tuple(
         ops.Claim,
         (
@@ -84,7 +85,7 @@ def budget_ms(give_up: float | None, now: float) -> int:
 
 def immediate_grant(request: AcquireRequest, owner: str, sent: float, reply: ops.Reply, at: float) -> LocalGrant | None:
     """Fast path: the grant, when the first claim got one at ``at`` and nothing else has to be sent."""
-    if type(reply) is not ops.Granted or request.at_least_ms:
+    if type(reply) is not ops.Granted or request.at_least_ms or request.durability:
         return None
     unanswered = False
     fence, remaining_ms, slots, limit, _ = reply  # by position, as below: keywords are slow, and this is the fast path
@@ -248,7 +249,8 @@ class PendingClaim:
                 grant = self.usable_grant(push.fence, push.beat, push.remaining_ms, push.slots)
                 self.push = None  # a push that was read too late is a hint to beat, nothing more (trap 41)
             if grant is not None:
-                return await self.close_door(grant) if self.request.at_least_ms else grant
+                confirms = self.request.at_least_ms or self.request.durability
+                return await self.confirm(grant) if confirms else grant
             answer = await self.send_again()
 
     # ------------------------------------------------------------ requests to the store
@@ -324,19 +326,26 @@ class PendingClaim:
         self.now = answer.at
         self.push = answer.reply
 
-    async def close_door(self, grant: LocalGrant) -> LocalGrant | None:
-        """``at_least``: the holder itself closes the door, so that a grant which never reached its owner closes
-        nothing."""
+    async def confirm(self, grant: LocalGrant) -> LocalGrant | None:
+        """A first Renew before the grant is used. ``at_least``: the holder itself closes the door, so that a grant
+        which never reached its owner closes nothing. ``durability``: the Renew is confirmed by others, or the lease is
+        given back."""
         request, sent = self.request, self.now
         left_ms = max(int((grant.deadline - sent) * 1000), 1)
-        answer = await ops.Renew(
-            resource=request.name.text,
-            owner=self.owner,
-            fence=grant.fence,
-            ttl_ms=request.ttl_ms,
-            closed_ms=request.at_least_ms,
-            budget_ms=min(BUDGET_MS, left_ms),
-        )
+        try:
+            answer = await ops.Renew(
+                resource=request.name.text,
+                owner=self.owner,
+                fence=grant.fence,
+                ttl_ms=request.ttl_ms,
+                closed_ms=request.at_least_ms,
+                budget_ms=min(BUDGET_MS, left_ms),
+                durability=request.durability,
+            )
+        except (StoreUnavailable, Unsupported):
+            if request.durability:
+                await self.withdraw()
+            raise
         self.now = answer.at
         if isinstance(answer.reply, ops.NotYours):
             self.known = False

@@ -120,11 +120,11 @@ class GroupAcquisition:
         return await self.apply_replies(answer, sent)
 
     def claimable_together(self) -> list[AcquireRequest]:
-        """What may be claimed in one step from here on: nothing after one that has to close its door first."""
+        """What may be claimed in one step from here on: nothing after one that has to be confirmed first."""
         requests = []
         for request in self.requests[len(self.held) :]:
             requests.append(request)
-            if request.at_least_ms:
+            if request.at_least_ms or request.durability:
                 break
         return requests
 

@@ -259,6 +259,7 @@ class Holding:
     )
 
     renews = Rare(True)
+    durability = Rare("")  # what has to confirm its renewals; see ``_core.durability``
     slots = Rare[tuple[int, ...]](ONLY_SLOT)
     reason = Rare("")  # why it was lost
     _limits = Rare[HoldLimits | None](None)
@@ -302,6 +303,11 @@ class Holding:
         if max_hold is not None or max_idle is not None:
             self._limits = HoldLimits(grant.at, max_hold, max_idle)
             self._set_stop()
+
+    def keep_durable(self, durability: str) -> None:
+        """Every renewal of it has to be confirmed by replicas, or by the disk."""
+        self.durability = durability
+        self.plain = False
 
     # ------------------------------------------------------------ time
 
@@ -475,6 +481,7 @@ class Holding:
             exact=exact,
             number=self._renews_sent,
             budget_ms=budget_ms,
+            durability="" if self._rare is None else self.durability,
         )
         changes = self._unconfirmed
         return renew if changes is None else changes.on(renew)

@@ -240,7 +240,8 @@ class Renew(NamedTuple):
     """Keep the lease for ``ttl_ms`` from now; never shortens unless ``exact`` (extend). ``number`` counts the Renews of
     one grant from its first change on: an exact one that a later one overtook shortens nothing (trap 44).
     ``closed_ms`` keeps others out for that long even after a release; ``ticket`` allows its bearer to adopt; ``shared``
-    makes a reader of a writer; ``meta`` replaces the holder's metadata."""
+    makes a reader of a writer; ``meta`` replaces the holder's metadata. With ``durability`` the store raises
+    StoreUnavailable unless that many copies have confirmed it: it is done at the primary then, and may be lost."""
 
     resource: str
     owner: str
@@ -253,6 +254,7 @@ class Renew(NamedTuple):
     budget_ms: int = BUDGET_MS
     shared: bool = False
     meta: str = ""
+    durability: str = ""
 
     def __await__(self) -> Generator[Renew, TimedReply[Renewed | NotYours], TimedReply[Renewed | NotYours]]:
         return (yield self)

@@ -140,6 +140,7 @@ class Capabilities(NamedTuple):
     durable_fences: bool = True  # fences grow across a restart by record, not only by the clock
     processes: bool = True  # several processes can share it
     hosts: bool = False
+    durability: bool = False  # ``durability=``: a renewal can wait until replicas, or the disk, have confirmed it
 
 
 def visible_holders(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]:

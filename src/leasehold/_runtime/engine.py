@@ -20,7 +20,7 @@ from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.registry import Attempt, LeaseRegistry
 from leasehold._runtime.watchdog import Watchdog
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import StoreUnavailable, Unsupported
 from leasehold.observe import log
 from leasehold.observe.observers import Observers
 
@@ -42,8 +42,11 @@ class Engine:
 
     caller: Callable[[], object] = staticmethod(threading.current_thread)  # or the calling task
 
-    def __init__(self, store: Store, observers: Observers | None = None) -> None:
+    def __init__(self, store: Store, observers: Observers | None = None, durability: str = "") -> None:
         self.store = store
+        if durability:
+            self.check_durability()
+        self.durability = durability  # of all its leases that ask for no other
         self.observers = Observers() if observers is None else observers
         self.clock: Clock = store.clock
         self.watchdog = Watchdog(store, self.observers)
@@ -60,6 +63,14 @@ class Engine:
         _watchdogs.add(self.watchdog)
         _stores.add(store)
         weakref.finalize(self, self.watchdog.dismiss).atexit = False
+
+    def check_durability(self) -> None:
+        """Refuse ``durability=`` where nothing but this store could confirm a lease."""
+        if not self.store.capabilities.durability:
+            raise Unsupported(
+                f"the store {self.store.name!r}, as it is used here, cannot wait for replicas or for its disk: "
+                "durability= needs a Redis or Valkey that connect() reaches with connections of its own"
+            )
 
     # ------------------------------------------------------------ fences
 
@@ -90,6 +101,8 @@ class Engine:
             if self.closed:
                 raise StoreUnavailable(CLOSED)
             self._floor = max(self._floor, held.fence)
+            if self.durability or held.options.durability:
+                held.keep_durable(held.options.durability or self.durability)
             self.registry.add(held, anchor)
             watchdog.add(held)
         if self.epoch != epoch:

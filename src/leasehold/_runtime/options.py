@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 
+from leasehold._core.durability import checked_durability
 from leasehold._core.durations import optional_ms, optional_seconds, ttl_ms, wait_seconds
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.policy import LONG_TTL_MS
@@ -24,6 +25,7 @@ class Options:
     __slots__ = (
         "at_least_ms",
         "delay_ms",
+        "durability",
         "max_hold",
         "max_idle",
         "meta",
@@ -49,6 +51,7 @@ class Options:
         meta: dict[str, Any] | None = None,
         meta_text: str = "",
         delay_ms: int = 0,
+        durability: str = "",
     ) -> None:
         self.ttl_ms = ttl_ms
         self.wait = wait
@@ -61,6 +64,7 @@ class Options:
         self.meta = meta
         self.meta_text = meta_text
         self.delay_ms = delay_ms
+        self.durability = durability
 
     def with_meta(self, meta: dict[str, Any], text: str) -> Options:
         """The same with this meta, and its JSON."""
@@ -91,13 +95,14 @@ def checked_options(
     reentrant: bool = False,
     protects: str | None = None,
     meta: Mapping[str, Any] | None = None,
+    durability: str | None = None,
     warns: bool = True,
 ) -> Options:
     """The options of ``lock`` and its like, checked. A long ttl warns, unless another process chose it."""
     try:  # by position: that is the fastest key of a cache, and only these two functions know the order
-        options = _known(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
+        options = _known(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects, durability)
     except TypeError:  # what cannot be hashed gets the same error as any other wrong value
-        options = _make(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
+        options = _make(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects, durability)
     if options.ttl_ms > LONG_TTL_MS and warns:
         _warn_long()
     if meta is None:
@@ -116,6 +121,7 @@ def _make(
     delay: Duration | None,
     reentrant: bool,
     protects: str | None,
+    durability: str | None,
 ) -> Options:
     return Options(
         ttl_ms=ttl_ms(ttl),
@@ -127,6 +133,7 @@ def _make(
         delay_ms=optional_ms(delay, "delay"),
         reentrant=_flag(reentrant, "reentrant"),
         protects=_protects(protects),
+        durability=checked_durability(durability),
     )
 
 

@@ -298,10 +298,13 @@ class AsyncLeasehold(
         wait: Duration | None = None,
         observers: Iterable[Observer] = (),
         hide_ids: str | bytes | None = None,
+        durability: str | None = None,
     ) -> None:
         from leasehold._runtime.aio import AsyncDriver  # asyncio is loaded only by programs that use it
 
-        super().__init__(store, namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)
+        super().__init__(
+            store, namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids, durability=durability
+        )
         self._driver = AsyncDriver(self._engine)
 
     @overload
@@ -435,6 +438,7 @@ def connect(
     wait: Duration | None = None,
     observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
+    durability: str | None = None,
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 
@@ -442,11 +446,18 @@ def connect(
     ``memory://`` (this process); or a client of redis-py or valkey-py, whose server and settings are used and which is
     never closed. Without one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is
     the default of every lock; ``observers`` receive the events (``leasehold.observe``); ``hide_ids`` is a key under
-    which ids are hashed before they are stored.
+    which ids are hashed before they are stored; ``durability`` is that of every lease that asks for no other.
 
     >>> import leasehold
     >>> with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:
     ...     lease.resource
     'report-export:42'
     """
-    return Leasehold(open_store(target), namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)
+    return Leasehold(
+        open_store(target),
+        namespace=namespace,
+        wait=wait,
+        observers=observers,
+        hide_ids=hide_ids,
+        durability=durability,
+    )

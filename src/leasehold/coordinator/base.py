@@ -10,6 +10,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
+from leasehold._core.durability import checked_durability
 from leasehold._core.durations import wait_seconds
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar
 from leasehold._core.names import (
@@ -58,6 +59,7 @@ class LockOptions(TypedDict, total=False):
     reentrant: bool
     protects: str | None
     meta: Mapping[str, Any] | None
+    durability: str | None
 
 
 class Coordinator(
@@ -74,11 +76,12 @@ class Coordinator(
         wait: Duration | None = None,
         observers: Iterable[Observer] = (),
         hide_ids: str | bytes | None = None,
+        durability: str | None = None,
     ) -> None:
         self._namespace = check_namespace(_or_env(namespace, "LEASEHOLD_NAMESPACE"))
         self._id_key = check_id_key(_or_env(hide_ids, "LEASEHOLD_ID_KEY"))
         self._default_wait = wait_seconds(wait)
-        self._engine = Engine(store, Observers(observers))
+        self._engine = Engine(store, Observers(observers), checked_durability(durability))
         self._closers: list[Callable[[], Any]] = []  # of what patterns have opened and started
 
     def lock(
@@ -95,6 +98,7 @@ class Coordinator(
         reentrant: bool = False,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        durability: str | None = None,
     ) -> LockT:
         """A lock on one resource: exclusive, first come first served, fenced.
 
@@ -105,7 +109,8 @@ class Coordinator(
         again. ``at_least`` keeps others out for that long even when it is released earlier, and ``delay`` for that
         long after it expired without a release, because its holder may not have noticed yet. With
         ``protects="correctness"`` an event reports each lease that ends although no guard saw its fence and the program
-        never read it. ``meta`` is shown by ``inspect``.
+        never read it. ``meta`` is shown by ``inspect``. With ``durability="replicas:1"`` the lease is believed only
+        when that many replicas have it, and with ``"fsync"`` when the disk of the primary has it: so are its renewals.
         """
         options = checked_options(
             ttl,
@@ -118,6 +123,7 @@ class Coordinator(
             reentrant,
             protects,
             meta,
+            durability,
         )
         return self._make_lock(self._name(kind, ids), options)
 
@@ -134,6 +140,7 @@ class Coordinator(
         delay: Duration | None = None,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        durability: str | None = None,
     ) -> LockT:
         """A lock that the thread or task which holds it may enter again: ``lock(..., reentrant=True)``."""
         return self.lock(
@@ -149,6 +156,7 @@ class Coordinator(
             reentrant=True,
             protects=protects,
             meta=meta,
+            durability=durability,
         )
 
     def semaphore(
@@ -166,6 +174,7 @@ class Coordinator(
         delay: Duration | None = None,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        durability: str | None = None,
     ) -> SemaphoreT:
         """At most ``limit`` permits of one resource at once, first come first served, each with a numbered slot.
 
@@ -191,6 +200,7 @@ class Coordinator(
             delay=delay,
             protects=protects,
             meta=meta,
+            durability=durability,
         )
         name = check_room(self._name(kind, ids))
         return self._make_semaphore(name, options, checked_limit, check_permits(permits, checked_limit))
@@ -225,6 +235,7 @@ class Coordinator(
         delay: Duration | None = None,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        durability: str | None = None,
         health_start_period: Duration = 0,
         health_retries: int = 1,
     ) -> ElectionT:
@@ -265,6 +276,7 @@ class Coordinator(
             delay=delay,
             protects=protects,
             meta=meta,
+            durability=durability,
         )
         return self._make_election(self._name(kind, ids), options, value, check)
 

@@ -88,6 +88,8 @@ class BaseLock(ABC):
     _limit = 1
 
     def __init__(self, engine: Engine, name: Name, options: Options) -> None:
+        if options.durability:
+            engine.check_durability()
         self._bodies: Bodies = {}
         self._engine = engine
         self._name = name
@@ -120,6 +122,7 @@ class BaseLock(ABC):
             (
                 self._name, options.ttl_ms, wait, options.renews, options.at_least_ms, self._rule, self._permits,
                 self._limit, address, "" if pushes is None else pushes.address, meta, options.delay_ms,
+                options.durability or self._engine.durability,
             ),
         )  # fmt: skip
 

@@ -188,6 +188,8 @@ class AsyncLock(BaseLock):
     _lease_class = AsyncLease
 
     def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
+        if options.durability:
+            engine.check_durability()
         self._bodies = {}
         self._engine = engine
         self._name = name

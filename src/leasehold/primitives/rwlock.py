@@ -201,6 +201,7 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         reentrant: bool = False,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        durability: str | None = None,
     ) -> R:
         """A lock to read: many hold it together, and none writes meanwhile. Takes what ``lock`` takes.
 
@@ -227,6 +228,7 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
             reentrant=reentrant,
             protects=protects,
             meta=meta,
+            durability=durability,
         )
         return self._read(options)
 
@@ -243,6 +245,7 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         reentrant: bool = False,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        durability: str | None = None,
     ) -> W:
         """A lock to write: no other process reads or writes beside it. Takes what ``lock`` takes.
 
@@ -268,6 +271,7 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
             reentrant=reentrant,
             protects=protects,
             meta=meta,
+            durability=durability,
         )
         return self._write(options)
 

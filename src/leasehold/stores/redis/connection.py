@@ -14,10 +14,10 @@ from collections.abc import Callable
 import hiredis
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import Push, Reply, StoreOp
+from leasehold._core.ops import Push, Renew, Renewed, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
-from leasehold.stores.redis import failures, protocol
+from leasehold.stores.redis import durable, failures, protocol
 from leasehold.stores.redis.protocol import pack
 from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.sockets import MOST_PUSHES, Broken, NotSent, RedisSocket
@@ -76,6 +76,8 @@ class RedisConnection:
                 self.ready(give_up)
             if not self._gets_pushes:
                 op = protocol.without_pushes(op)
+            if type(op) is Renew and op.durability:
+                return self._renew_durably(op, give_up)
             reply = self._exchange(protocol.request(op), give_up)
             if type(reply) is ReplyError:
                 reply = self._after_error(reply, op, give_up)
@@ -83,6 +85,29 @@ class RedisConnection:
             error.resource = op.resource or None
             raise
         return protocol.decode(reply, op)
+
+    def _renew_durably(self, op: Renew, give_up: float) -> Reply:
+        """Both commands in one write on one socket."""
+        command = protocol.command(op)
+        try:
+            socket = self.connect(give_up)
+            for attempt in (command, protocol.with_text(command)):
+                wait = durable.confirmation(op.durability, give_up - time.monotonic())
+                reply, confirmed = socket.exchange_many((attempt, wait), give_up)
+                if type(reply) is not ReplyError or not str(reply).startswith("NOSCRIPT"):
+                    break
+        except NotSent as error:
+            self.drop()
+            raise failures.unreachable(self._server.name, error) from error
+        except Broken as error:
+            self.drop()
+            raise failures.unanswered(self._server.name, error) from error
+        if type(reply) is ReplyError:
+            reply = self._after_error(reply, op, give_up)
+        renewed = protocol.decode(reply, op)
+        if type(renewed) is Renewed:
+            durable.check(self._server.name, op.durability, confirmed)
+        return renewed
 
     def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same as ``execute`` for the first claim of an acquire, quicker: most of it is packed already."""

@@ -16,10 +16,10 @@ import hiredis
 
 from leasehold._core.driver import drive_async
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import Push, Reply, StoreOp
+from leasehold._core.ops import Push, Renew, Renewed, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
-from leasehold.stores.redis import failures, protocol
+from leasehold.stores.redis import durable, failures, protocol
 from leasehold.stores.redis.connection import PING_SECONDS, ReplyError, new_channel
 from leasehold.stores.redis.protocol import pack
 from leasehold.stores.redis.server import Server
@@ -229,6 +229,7 @@ class LoopConnection:
         self._in_tls_handshake = False
         self._closed = False
         self._lifetime: AsyncGenerator[None, None] | None = None
+        self._waits: LoopConnection | None = None  # once a lease has asked for durability
 
     async def execute_async(self, op: StoreOp) -> Reply:
         now = self._loop.time()
@@ -239,6 +240,8 @@ class LoopConnection:
                 socket = await self._ready(give_up)
             if not self._gets_pushes:
                 op = protocol.without_pushes(op)
+            if type(op) is Renew and op.durability:
+                return await self._for_waiting().renew_durably(op, give_up)
             request = protocol.request(op)
             try:
                 reply = await socket.request(request, give_up)
@@ -250,6 +253,35 @@ class LoopConnection:
             error.resource = op.resource or None
             raise
         return protocol.decode(reply, op)
+
+    def _for_waiting(self) -> LoopConnection:
+        """A connection of its own for what blocks one on the server."""
+        if self._waits is None:
+            self._waits = LoopConnection(self._server, self._notify, lambda connection: None)
+            self._waits._closed = self._closed
+        return self._waits
+
+    async def renew_durably(self, op: Renew, give_up: float) -> Reply:
+        """Both commands are sent on one socket without a pause."""
+        command = protocol.command(op)
+        socket = await self._ready(give_up)
+        try:
+            for attempt in (command, protocol.with_text(command)):
+                wait = durable.confirmation(op.durability, give_up - self._loop.time())
+                replies = [socket.request(pack(one), give_up) for one in (attempt, wait)]
+                reply, confirmed = [await one for one in replies]
+                if type(reply) is not ReplyError or not str(reply).startswith("NOSCRIPT"):
+                    break
+        except NotSent as error:
+            raise failures.unreachable(self._server.name, error) from error
+        except Broken as error:
+            raise failures.unanswered(self._server.name, error) from error
+        if type(reply) is ReplyError:
+            reply = await self._after_error(reply, op, give_up)
+        renewed = protocol.decode(reply, op)
+        if type(renewed) is Renewed:
+            durable.check(self._server.name, op.durability, confirmed)
+        return renewed
 
     async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same as ``execute_async`` for the first claim of an acquire, quicker: most of it is packed already."""
@@ -430,6 +462,8 @@ class LoopConnection:
     def close(self) -> None:
         """From any thread, also when the loop is closed already."""
         self._closed = True
+        if self._waits is not None:
+            self._waits.close()
         self._forget(self)
         self._socket = None
         connecting = self._connecting
@@ -458,6 +492,8 @@ class LoopConnection:
             await asyncio.sleep(0)  # asyncio closes the descriptor in the next turn of the loop
 
     def forked(self) -> None:
+        if self._waits is not None:
+            self._waits.forked()
         for socket in list(self._open):
             socket.forked()
 

@@ -268,7 +268,9 @@ QUICK: dict[type, Callable[[Any], bytes]] = {ops.Claim: _quick_claim, ops.Releas
 
 def plain(op: ops.StoreOp) -> bool:
     """True for a renewal that may be sent in one script with hundreds of others."""
-    return type(op) is ops.Renew and not (op.exact or op.closed_ms or op.ticket or op.shared or op.meta)
+    return type(op) is ops.Renew and not (
+        op.exact or op.closed_ms or op.ticket or op.shared or op.meta or op.durability
+    )
 
 
 def renewals(many: Iterable[tuple[str, str, int, int, int]]) -> Command:

@@ -38,7 +38,7 @@ class RedisStore:
     Expiry and fences run on the server's clock; ``clock`` is for local deadlines."""
 
     name = "redis"
-    capabilities = Capabilities(durable_fences=False, hosts=True)
+    capabilities = Capabilities(durable_fences=False, hosts=True, durability=True)
     retries = False  # a command that may have been sent is never sent again
 
     def __init__(self, server: str | Target | Server, clock: Clock | None = None) -> None:

@@ -12,7 +12,7 @@ from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any
 from leasehold._core.ops import Push, Renewed, Reply, StoreOp
 from leasehold.errors import LeaseholdError
-from leasehold.stores.redis import failures, protocol
+from leasehold.stores.redis import durable, failures, protocol
 from leasehold.stores.redis.connection import RedisConnection, ReplyError
 from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.sockets import SLOW, Broken
@@ -121,7 +121,7 @@ class WatchdogConnection:
             protocol.renewals([(one.name.text, one.owner, one.fence, one.ttl_ms, 0) for one in batch])
             for batch in batches
         ]
-        replies = self._exchange(commands, give_up)
+        replies, _ = self._exchange(commands, give_up)
         return [reply if isinstance(reply, LeaseholdError) else [place - 1 for place in reply] for reply in replies]
 
     def _execute_all(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
@@ -139,13 +139,17 @@ class WatchdogConnection:
         the script does not say why."""
         groups: list[list[Any]] = _groups(ops) if together else [[op] for op in ops]
         commands = [_command(group) for group in groups]
-        replies = self._exchange(commands, give_up)
+        wanted = sorted({one for op in ops if (one := durable.durability(op))})
+        seconds = (give_up - time.monotonic()) / max(len(wanted), 1)
+        waits = [durable.confirmation(one, seconds) for one in wanted]  # behind all renewals, so that none waits for it
+        replies, waited = self._exchange(commands, give_up, waits)
         outcomes: list[Reply | LeaseholdError | None] = []
-        for group, reply in zip(groups, replies, strict=True):
+        for group, reply, confirmations in zip(groups, replies, waited, strict=True):
             if isinstance(reply, LeaseholdError):
                 outcomes += [reply] * len(group)
             elif len(group) == 1:
-                outcomes.append(protocol.decode(reply, group[0]))
+                confirmed = dict(zip(wanted, confirmations, strict=True))
+                outcomes.append(self._confirmed(protocol.decode(reply, group[0]), group[0], confirmed))
             else:
                 renewed: list[Reply | LeaseholdError | None] = [Renewed(op.ttl_ms) for op in group]
                 for place in reply:
@@ -153,15 +157,34 @@ class WatchdogConnection:
                 outcomes += renewed
         return outcomes
 
-    def _exchange(self, commands: list[protocol.Command], give_up: float) -> list[Any]:
-        """A reply or an error of ours for each. A script that the server does not know is sent in full."""
-        replies = self._send(commands, give_up)
+    def _confirmed(self, reply: Reply, op: StoreOp, confirmed: dict[str, Any]) -> Reply | LeaseholdError:
+        """The reply; or the error of a renewal that had to be confirmed and was not."""
+        wanted = durable.durability(op)
+        if not wanted or type(reply) is not Renewed:
+            return reply
+        waited = confirmed[wanted]
+        try:
+            if isinstance(waited, LeaseholdError):
+                raise waited
+            durable.check(self._server.name, wanted, waited)
+        except LeaseholdError as error:
+            return error
+        return reply
+
+    def _exchange(
+        self, commands: list[protocol.Command], give_up: float, waits: Sequence[protocol.Command] = ()
+    ) -> tuple[list[Any], list[list[Any]]]:
+        """A reply or an error of ours for each command, and for each the replies to the ``waits`` that were sent behind
+        it. A script that the server does not know is sent in full, and waited for again."""
+        count = len(commands)
+        replies = self._send([*commands, *waits], give_up)
+        replies, waited = replies[:count], [replies[count:]] * count
         missing = [at for at, one in enumerate(replies) if type(one) is ReplyError and _unknown_script(one)]
         if missing:
-            again = self._send(_with_texts([commands[at] for at in missing]), give_up)
-            for at, reply in zip(missing, again, strict=True):
-                replies[at] = reply
-        return [self._refusal(one) if type(one) is ReplyError else one for one in replies]
+            again = self._send([*_with_texts([commands[at] for at in missing]), *waits], give_up)
+            for place, at in enumerate(missing):
+                replies[at], waited[at] = again[place], again[len(missing) :]
+        return [self._refusal(one) if type(one) is ReplyError else one for one in replies], waited
 
     def _refusal(self, reply: BaseException) -> LeaseholdError:
         if failures.demoted(reply):

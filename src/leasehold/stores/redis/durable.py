@@ -1,0 +1,56 @@
+"""Renewals that replicas, or the disk, must confirm: WAIT or WAITAOF follows them on the same connection.
+
+Redis confirms what this connection has written, so both go out on one socket. It blocks that connection until enough
+have confirmed, or the time is over; an event loop therefore uses one of its own for this.
+"""
+
+from __future__ import annotations
+
+import hiredis
+
+from leasehold._core.durability import copies
+from leasehold._core.light_typing import Any
+from leasehold._core.ops import Renew, StoreOp
+from leasehold.errors import StoreUnavailable, Unsupported
+from leasehold.stores.redis import failures
+from leasehold.stores.redis.protocol import Command
+
+SHARE = 0.8  # of the time that is left: the reply must arrive before the caller gives up
+
+
+def durability(op: StoreOp) -> str:
+    """What has to confirm this op; empty for most."""
+    return op.durability if type(op) is Renew else ""
+
+
+def confirmation(wanted: str, seconds: float) -> Command:
+    """The command that waits for it, at most that long."""
+    ms = max(int(seconds * 1000 * SHARE), 1)  # 0 would wait for ever
+    replicas, fsync = copies(wanted)
+    return ("WAITAOF", 1, 0, ms) if fsync else ("WAIT", replicas, ms)
+
+
+def check(server: str, wanted: str, reply: Any) -> None:
+    """Raise unless its reply says that enough have confirmed."""
+    replicas, fsync = copies(wanted)
+    if isinstance(reply, hiredis.ReplyError):
+        text = str(reply)
+        if fsync and "unknown command" in text:
+            raise Unsupported(f'{server} has no WAITAOF: durability="fsync" needs Redis 7.2 or Valkey') from reply
+        if fsync and "appendonly is disabled" in text:
+            raise Unsupported(
+                f'{server} writes no append-only file: durability="fsync" needs appendonly yes'
+            ) from reply
+        raise failures.refusal(server, reply) from reply
+    if fsync:
+        if reply[0] < 1:
+            raise StoreUnavailable(f"{server} did not write to its disk in time: the lease was not confirmed")
+    elif reply < replicas:
+        raise StoreUnavailable(
+            f"{server} has {_replicas(reply)} that confirmed the lease in time, and {wanted!r} asks for {replicas}: "
+            f"{_replicas(replicas - reply)} missing, or too slow"
+        )
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count or 'no'} replicas"
