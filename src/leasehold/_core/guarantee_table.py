@@ -198,7 +198,7 @@ CLOCK_FORWARD = _lost(
     "Keys end early by the size of the step, and may be granted again before their holders notice, at their next "
     "renewal."
 )
-CLOCK_BACK = _holds("No holder believes in more than the ttl it asked for, and the last fence is stored.")
+CLOCK_BACK = _holds("No holder believes in more than the ttl it asked for, and the last fence is stored for a day.")
 EVICTED = _lost(
     "Every key of a lease has a TTL, so any maxmemory-policy but noeviction may delete a lease that is held; connect "
     "warns of it."
