@@ -9,6 +9,7 @@ Read in this order:
 5. ``flows`` with ``claims``, ``group`` and ``resource_flows`` (how a client behaves), and ``driver`` (runs a flow).
 
 ``names``, ``templates`` and ``durations`` check what users write; ``tickets`` and ``headers`` are texts that carry a
-lease or its fence elsewhere; ``ports`` are the interfaces of what is outside; ``light_typing`` is ``typing`` for a fast
+lease or its fence elsewhere; ``guarantee_table`` and ``guarantees`` state what each store promises when something goes
+wrong; ``ports`` are the interfaces of what is outside; ``light_typing`` is ``typing`` for a fast
 start.
 """

@@ -2,7 +2,7 @@
 
 Read in this order: ``need`` (the answers, and six well-known cases), ``questions`` (their wording), ``rules`` (what the
 answers mean, and the table that decides), ``decision`` and ``verdict`` (the result and its reasons). ``ttl`` and
-``samples`` are the arithmetic of leases.
+``samples`` are the arithmetic of leases. ``guarantees`` shows what each store promises as Markdown.
 """
 
 from __future__ import annotations

@@ -1,0 +1,411 @@
+"""What holds on each store when something goes wrong: the table itself, one cell for each store and event.
+
+A cell states three promises:
+
+- exclusion (I1): no two holders believe in one lease at the same time;
+- fences (I2): fences grow in the order of the grants, over every grant;
+- guarded (I3): a guard accepts no fence that is lower than one it has seen. It holds wherever the record of the guard
+  itself is kept: a guard on Redis is as durable as that Redis.
+
+Each has one of the ``VERDICTS``. The sentence says why, and the test shows it: a loss is shown, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from leasehold._core.light_typing import NamedTuple
+
+VERDICTS = {
+    "holds": "it is kept",
+    "refused": "it is kept, because nothing is granted meanwhile",
+    "lost": "it can be broken",
+    "never": "this cannot happen here",
+}
+
+STORES = {
+    "memory": "memory://",
+    "sqlite": "sqlite:///",
+    "redis": "redis://",
+    "sentinel": "redis+sentinel://",
+    "cluster": "redis+cluster://",
+    "redlock": "redlock://",
+}
+
+EVENTS = {
+    "client_crash": "a holder crashes",
+    "process_pause": "a holder is paused past its ttl",
+    "server_pause": "the store stands still, and goes on",
+    "partition": "the network is cut",
+    "crash_none": "the store crashes, without persistence",
+    "crash_snapshot": "the store crashes, with snapshots",
+    "crash_everysec": "the store crashes, with appendfsync everysec",
+    "crash_always": "the store crashes, with appendfsync always",
+    "crash_file": "the host loses power, and the store is a file",
+    "failover": "a replica takes over",
+    "slot_move": "slots move to another node",
+    "clock_forward": "the clock of the store is set forward",
+    "clock_back": "the clock of the store is set back",
+    "clock_back_and_loss": "its clock is behind, and it has lost its data",
+    "eviction": "it evicts keys, because memory is short",
+    "flush": "all data is deleted",
+    "restore": "it is restored from a backup",
+}
+
+
+class Cell(NamedTuple):
+    """What holds on one store when one thing happens."""
+
+    exclusion: str
+    fences: str
+    guarded: str
+    why: str
+    test: str  # the id that pytest gives it; empty where this cannot happen
+
+    def shown_by(self, test: str) -> Cell:
+        return self._replace(test=test)
+
+
+def _holds(why: str, test: str = "") -> Cell:
+    return Cell("holds", "holds", "holds", why, test)
+
+
+def _refused(why: str, test: str = "") -> Cell:
+    return Cell("refused", "holds", "holds", why, test)
+
+
+def _lost(why: str, test: str = "", *, fences: str = "holds") -> Cell:
+    return Cell("lost", fences, "holds", why, test)
+
+
+def _never(why: str) -> Cell:
+    return Cell("never", "never", "never", why, "")
+
+
+# ---------------------------------------------------------------- one process, one host
+
+MEMORY = "tests/integration/guarantees/test_memory.py"
+SQLITE = "tests/integration/guarantees/test_sqlite.py"
+NO_SERVER = _never("There is no server.")
+NO_REPLICAS = _never("There are no replicas.")
+NO_SLOTS = _never("There are no slots.")
+NO_NETWORK = _never("There is no network between the store and its users.")
+NO_EVICTION = _never("It never deletes what is held to save memory.")
+
+_memory = {
+    "client_crash": _holds(
+        "A crash of the process ends the store as well; a lease of a thread that ends is given back or runs out.",
+        "tests/model/test_model.py::test_every_promise_is_kept_in_a_few_hundred_seeds",
+    ),
+    "process_pause": _holds(
+        "All users of the store are paused together, and the time that passes counts for all of them.",
+        "tests/model/test_model.py::test_every_promise_is_kept_in_a_few_hundred_seeds",
+    ),
+    "server_pause": NO_SERVER,
+    "partition": NO_NETWORK,
+    "crash_none": _holds(
+        "The store ends with its process, and so do all holders; fences go on from the clock.",
+        "tests/unit/lock/test_fences.py::test_a_wiped_store_and_a_new_coordinator_follow_the_clock",
+    ),
+    "crash_snapshot": NO_SERVER,
+    "crash_everysec": NO_SERVER,
+    "crash_always": NO_SERVER,
+    "crash_file": _never("Nothing is written to a file."),
+    "failover": NO_REPLICAS,
+    "slot_move": NO_SLOTS,
+    "clock_forward": _holds(
+        "Leases run on a clock that is never set.", "tests/unit/lock/test_fences.py::test_the_wall_clock_ends_no_lease"
+    ),
+    "clock_back": _holds(
+        "Leases run on a clock that is never set, and the last fence is remembered.",
+        "tests/unit/lock/test_fences.py::test_trap_22_the_wall_clock_goes_back",
+    ),
+    "clock_back_and_loss": Cell(
+        "holds",
+        "lost",
+        "holds",
+        "A new process starts empty, and its clock is below the fences of the one before: guards refuse its leases "
+        "until it has learnt the higher fence.",
+        f"{MEMORY}::test_a_new_process_whose_clock_is_behind",
+    ),
+    "eviction": NO_EVICTION,
+    "flush": _never("Nothing outside the process can delete it."),
+    "restore": _never("There is no backup."),
+}
+
+_sqlite = {
+    "client_crash": _holds(
+        "The lease ends when its ttl is over, and the next waiter gets it.",
+        "tests/processes/sqlite/test_killed.py::test_the_next_is_granted_after_a_killed_holder",
+    ),
+    "process_pause": _holds(
+        "The lease ends and passes on while its holder stands still; a write that the holder sends afterwards is "
+        "refused by a guard, and by nothing else.",
+        "tests/processes/sqlite/test_frozen.py::test_stale_owner_model",
+    ),
+    "server_pause": _refused(
+        "A process that is frozen inside a transaction locks the file: all other calls fail, and leases are lost, "
+        "never doubled.",
+        "tests/processes/sqlite/test_killed.py::test_frozen_inside_a_transaction",
+    ),
+    "partition": _never("The file is on a local disk: a network file system is refused."),
+    "crash_none": NO_SERVER,
+    "crash_snapshot": NO_SERVER,
+    "crash_everysec": NO_SERVER,
+    "crash_always": NO_SERVER,
+    "crash_file": _holds(
+        "A reboot ends every lease, whatever the file lacks, and all holders were on the same host; fences go on from "
+        "the file and the clock.",
+        "tests/unit/sqlite/test_machine.py::test_after_a_reboot_leases_are_gone_and_fences_grow",
+    ),
+    "failover": NO_REPLICAS,
+    "slot_move": NO_SLOTS,
+    "clock_forward": _holds(
+        "Leases run on the time since boot, which is never set.", f"{SQLITE}::test_the_wall_clock_is_set_forward"
+    ),
+    "clock_back": _holds(
+        "Leases run on the time since boot, and the last fence is in the file.",
+        "tests/integration/sqlite/test_store.py::test_fences_survive_a_wall_clock_that_steps_back",
+    ),
+    "clock_back_and_loss": _lost(
+        "A file that was deleted knows no fence, and the clock is below the last one: guards refuse the new holders "
+        "until they have learnt the higher fence.",
+        f"{SQLITE}::test_the_file_is_deleted_while_the_clock_is_behind",
+        fences="lost",
+    ),
+    "eviction": NO_EVICTION,
+    "flush": _lost(
+        "The file is deleted, or its disk fails: leases may be granted again before their holders notice, at their "
+        "next renewal.",
+        f"{SQLITE}::test_the_file_is_deleted_under_a_holder",
+    ),
+    "restore": _lost(
+        "Leases that were granted after the copy was made are unknown, and may be granted again.",
+        f"{SQLITE}::test_an_older_copy_of_the_file_is_put_back",
+    ),
+}
+
+# ---------------------------------------------------------------- Redis: one server decides
+
+REDIS = "tests/integration/guarantees/test_redis.py"
+
+CRASHED_HOLDER = _holds("The lease ends when its ttl is over, and the next waiter gets it.")
+PAUSED_HOLDER = _holds(
+    "The lease ends and passes on while its holder stands still; a write that the holder sends afterwards is refused "
+    "by a guard, and by nothing else."
+)
+CLOCK_FORWARD = _lost(
+    "Keys end early by the size of the step, and may be granted again before their holders notice, at their next "
+    "renewal."
+)
+CLOCK_BACK = _holds("No holder believes in more than the ttl it asked for, and the last fence is stored for a day.")
+EVICTED = _lost(
+    "Every key of a lease has a TTL, so any maxmemory-policy but noeviction may delete a lease that is held; connect "
+    "warns of it."
+)
+FLUSHED = _lost("Leases are gone, and may be granted again before their holders notice; fences go on from the clock.")
+RESTORED = _lost(
+    "Leases that were granted after the backup are unknown, and may be granted again; fences go on from the clock."
+)
+
+_redis = {
+    "client_crash": CRASHED_HOLDER.shown_by(
+        "tests/processes/redis/test_processes.py::test_the_next_is_granted_after_a_killed_holder"
+    ),
+    "process_pause": PAUSED_HOLDER.shown_by("tests/processes/redis/test_processes.py::test_freezes_and_kills"),
+    "server_pause": _refused(
+        "Nothing is granted while it stands still, and holders stop before their deadline: leases are lost, never "
+        "doubled.",
+        "tests/integration/redis/test_server_trouble.py::test_a_server_that_stands_still_past_the_ttl",
+    ),
+    "partition": _refused(
+        "A client that cannot reach the server is granted nothing, and a holder that cannot renew stops before its "
+        "deadline.",
+        "tests/integration/redis/test_chaos.py::test_a_bad_network",
+    ),
+    "crash_none": _lost(
+        "Every lease is gone, and may be granted again at once; fences go on from the clock.",
+        f"{REDIS}::test_kill_9_without_persistence",
+    ),
+    "crash_snapshot": _lost(
+        "Leases that were granted after the last snapshot are gone, and may be granted again.",
+        f"{REDIS}::test_kill_9_between_two_snapshots",
+    ),
+    "crash_everysec": _lost(
+        "kill -9 loses nothing that was written, but a power failure loses up to the last second of grants.",
+        f"{REDIS}::test_kill_9_and_a_cut_tail_under_appendfsync_everysec",
+    ),
+    "crash_always": _holds(
+        "A grant is on the disk before it is answered.", f"{REDIS}::test_kill_9_under_appendfsync_always"
+    ),
+    "crash_file": _never("Its persistence decides: see the lines above."),
+    "failover": _never("One server has no replica that takes over: behind Sentinel or a managed service, see there."),
+    "slot_move": NO_SLOTS,
+    "clock_forward": CLOCK_FORWARD.shown_by(f"{REDIS}::test_the_clock_is_set_forward_under_a_holder"),
+    "clock_back": CLOCK_BACK.shown_by("tests/integration/redis/test_clock_steps.py::test_set_back_and_right_again"),
+    "clock_back_and_loss": _lost(
+        "Fences can be lower than before until the clock has caught up: guards refuse them, and a coordinator that was "
+        "refused asks for more.",
+        f"{REDIS}::test_wiped_while_the_clock_is_behind",
+        fences="lost",
+    ),
+    "eviction": EVICTED.shown_by(f"{REDIS}::test_a_lease_is_evicted_while_it_is_held"),
+    "flush": FLUSHED.shown_by(f"{REDIS}::test_flushall_under_a_holder"),
+    "restore": RESTORED.shown_by(f"{REDIS}::test_a_backup_is_put_back"),
+}
+
+# ---------------------------------------------------------------- Redis: one of several servers decides
+
+SENTINEL = "tests/integration/guarantees/test_sentinel.py"
+CLUSTER = "tests/integration/guarantees/test_cluster.py"
+
+REPLICA_LACKS = "a replica takes over that may lack the last grants"
+FAILOVER = _lost(
+    "Replication is asynchronous: a grant that only the old primary had is unknown to the new one. Fences grow unless "
+    'the clock of the replica is behind by more than the outage. durability="replicas:1" makes the loss rarer, not '
+    "impossible."
+)
+CRASH_EMPTY = _lost(
+    f"A primary that is back before anybody noticed is empty, and its replicas follow it; otherwise {REPLICA_LACKS}."
+)
+CRASH_OLDER = _lost(f"A primary that is back before anybody noticed lacks its last grants; otherwise {REPLICA_LACKS}.")
+CRASH_WHOLE = _lost(f"What the primary has on its disk is no help when {REPLICA_LACKS}.")
+REPLICA_BEHIND = _lost(
+    "A replica that takes over with a clock that is behind can mint lower fences than before: guards refuse them, and "
+    "a coordinator that was refused asks for more.",
+    fences="lost",
+)
+
+_sentinel = {
+    "client_crash": CRASHED_HOLDER.shown_by(f"{SENTINEL}::test_a_killed_holder"),
+    "process_pause": PAUSED_HOLDER.shown_by(f"{SENTINEL}::test_a_frozen_holder"),
+    "server_pause": _lost(
+        "Sentinels promote a replica, which may lack the last grants; the old primary is not believed when it goes on, "
+        "because its role is checked first.",
+        f"{SENTINEL}::test_a_primary_is_stopped_and_comes_back",
+    ),
+    "partition": _lost(
+        "The old primary goes on for the clients on its side until it is reached again, beside the new one: both "
+        "grant, and their fences follow two clocks.",
+        f"{SENTINEL}::test_a_primary_is_cut_off_from_its_sentinels",
+        fences="lost",
+    ),
+    "crash_none": CRASH_EMPTY.shown_by(f"{SENTINEL}::test_kill_9_of_a_primary_without_persistence"),
+    "crash_snapshot": CRASH_OLDER.shown_by(f"{SENTINEL}::test_kill_9_of_a_primary_between_two_snapshots"),
+    "crash_everysec": CRASH_OLDER.shown_by(f"{SENTINEL}::test_kill_9_of_a_primary_under_appendfsync_everysec"),
+    "crash_always": CRASH_WHOLE.shown_by(f"{SENTINEL}::test_kill_9_of_a_primary_under_appendfsync_always"),
+    "crash_file": _redis["crash_file"],
+    "failover": FAILOVER.shown_by(f"{SENTINEL}::test_failover_with_the_link_cut"),
+    "slot_move": NO_SLOTS,
+    "clock_forward": CLOCK_FORWARD.shown_by(f"{SENTINEL}::test_the_clock_of_the_primary_is_set_forward"),
+    "clock_back": CLOCK_BACK.shown_by(f"{SENTINEL}::test_the_clock_of_the_primary_is_set_back"),
+    "clock_back_and_loss": REPLICA_BEHIND.shown_by(f"{SENTINEL}::test_a_promoted_replica_whose_clock_is_behind"),
+    "eviction": EVICTED.shown_by(f"{SENTINEL}::test_a_lease_is_evicted_while_it_is_held"),
+    "flush": FLUSHED.shown_by(f"{SENTINEL}::test_flushall_on_the_primary"),
+    "restore": RESTORED.shown_by(f"{SENTINEL}::test_a_backup_is_put_back"),
+}
+
+_cluster = {
+    "client_crash": CRASHED_HOLDER.shown_by(f"{CLUSTER}::test_a_killed_holder"),
+    "process_pause": PAUSED_HOLDER.shown_by(f"{CLUSTER}::test_a_frozen_holder"),
+    "server_pause": _lost(
+        "A replica of that node is promoted, which may lack the last grants; other slots are not affected.",
+        f"{CLUSTER}::test_a_primary_is_stopped_and_comes_back",
+    ),
+    "partition": _lost(
+        "A primary without the majority stops after cluster-node-timeout, and a replica takes over that may lack its "
+        "last grants; holders on the other side believe in those until their deadline.",
+        f"{CLUSTER}::test_a_minority_is_cut_off_and_healed",
+    ),
+    "crash_none": CRASH_EMPTY.shown_by(f"{CLUSTER}::test_kill_9_of_a_primary_without_persistence"),
+    "crash_snapshot": CRASH_OLDER.shown_by(f"{CLUSTER}::test_kill_9_of_a_primary_between_two_snapshots"),
+    "crash_everysec": CRASH_OLDER.shown_by(f"{CLUSTER}::test_kill_9_of_a_primary_under_appendfsync_everysec"),
+    "crash_always": CRASH_WHOLE.shown_by(f"{CLUSTER}::test_kill_9_of_a_primary_under_appendfsync_always"),
+    "crash_file": _redis["crash_file"],
+    "failover": FAILOVER.shown_by(f"{CLUSTER}::test_failover_with_the_link_cut"),
+    "slot_move": _holds(
+        "The keys of a resource share a slot and move together with their ends; meanwhile the answer is a definite no, "
+        "and the call is repeated.",
+        f"{CLUSTER}::test_a_slot_moves_during_a_thousand_handoffs",
+    ),
+    "clock_forward": CLOCK_FORWARD.shown_by(f"{CLUSTER}::test_the_clock_of_a_primary_is_set_forward"),
+    "clock_back": CLOCK_BACK.shown_by(f"{CLUSTER}::test_the_clock_of_a_primary_is_set_back"),
+    "clock_back_and_loss": REPLICA_BEHIND.shown_by(f"{CLUSTER}::test_a_promoted_replica_whose_clock_is_behind"),
+    "eviction": EVICTED.shown_by(f"{CLUSTER}::test_a_lease_is_evicted_while_it_is_held"),
+    "flush": _lost(
+        "On one primary the leases of its slots are gone, on all of them every lease; they may be granted again before "
+        "their holders notice.",
+        f"{CLUSTER}::test_flushall_on_one_node_and_on_all",
+    ),
+    "restore": RESTORED.shown_by(f"{CLUSTER}::test_a_backup_is_put_back"),
+}
+
+# ---------------------------------------------------------------- Redlock: a majority decides
+
+REDLOCK = "tests/integration/guarantees/test_redlock.py"
+QUARANTINE = _holds(
+    "A node that was restarted does not count for max_ttl, so no lease that it forgot can still be held; when a "
+    "majority was restarted, nothing is granted for max_ttl."
+)
+
+_redlock = {
+    "client_crash": _holds("Its keys end on every node when the ttl is over.", f"{REDLOCK}::test_a_killed_holder"),
+    "process_pause": _holds(
+        "Validity is computed after the last reply, so a grant that comes too late is not entered; a write that the "
+        "holder sends after its deadline is refused by a guard, and by nothing else.",
+        f"{REDLOCK}::test_pause_in_flight",
+    ),
+    "server_pause": _holds(
+        "The others are a majority, and do not wait for it; without a majority nothing is granted.",
+        f"{REDLOCK}::test_a_minority_stands_still_and_goes_on",
+    ),
+    "partition": _refused(
+        "Without a majority nothing is granted; with one, any other majority shares a node with it.",
+        f"{REDLOCK}::test_a_minority_is_cut_off_and_healed",
+    ),
+    "crash_none": QUARANTINE.shown_by(f"{REDLOCK}::test_restart_without_persistence"),
+    "crash_snapshot": QUARANTINE.shown_by(f"{REDLOCK}::test_restart_between_two_snapshots"),
+    "crash_everysec": QUARANTINE.shown_by(f"{REDLOCK}::test_restart_under_appendfsync_everysec"),
+    "crash_always": QUARANTINE.shown_by(f"{REDLOCK}::test_restart_under_appendfsync_always"),
+    "crash_file": _redis["crash_file"],
+    "failover": _never("Nodes are independent: a replica, or several nodes of one Cluster, are refused."),
+    "slot_move": NO_SLOTS,
+    "clock_forward": _lost(
+        "Keys of one node end early, and its vote goes to another before it is noticed that it is more than 500 ms off "
+        "the median, or when it is put right again.",
+        f"{REDLOCK}::test_the_clock_of_one_node_jumps_forward",
+    ),
+    "clock_back": _holds(
+        "Keys of that node last longer, and it does not count while it is more than 500 ms off the median; the fence "
+        "is the maximum over a majority.",
+        f"{REDLOCK}::test_the_clock_of_one_node_jumps_back",
+    ),
+    "clock_back_and_loss": Cell(
+        "refused",
+        "lost",
+        "holds",
+        "One such node changes nothing, because the fence is the maximum over a majority; when all nodes have lost "
+        "their data and their clocks are behind, fences can be lower than before, and guards refuse them.",
+        f"{REDLOCK}::test_all_nodes_are_wiped_while_their_clocks_are_behind",
+    ),
+    "eviction": _lost(
+        "A node that evicts keys gives its vote to another without being noticed; connect warns of every "
+        "maxmemory-policy but noeviction.",
+        f"{REDLOCK}::test_one_node_evicts_a_lease",
+    ),
+    "flush": _holds(
+        "A node whose marker is gone does not count for max_ttl; when all are flushed, nothing is granted for max_ttl.",
+        f"{REDLOCK}::test_flushall_on_one_node_and_on_all",
+    ),
+    "restore": QUARANTINE.shown_by(f"{REDLOCK}::test_a_backup_of_one_node_is_put_back"),
+}
+
+TABLE: Mapping[str, Mapping[str, Cell]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "redis": _redis,
+    "sentinel": _sentinel,
+    "cluster": _cluster,
+    "redlock": _redlock,
+}
+"""By store and event. A store that is added states every event."""

@@ -1,0 +1,80 @@
+"""Guarantees: what one store promises under each event, in words and as data. ``guarantee_table`` states them."""
+
+from __future__ import annotations
+
+from leasehold._core.guarantee_table import EVENTS, STORES, TABLE, VERDICTS
+from leasehold._core.light_typing import Any, NamedTuple
+
+PROMISES = {
+    "exclusion": "no two holders at the same time",
+    "fences": "fences grow in the order of the grants",
+    "guarded": "a guard accepts no older fence",
+}
+
+
+class Guarantee(NamedTuple):
+    """What holds when one thing happens. ``exclusion``, ``fences`` and ``guarded`` are ``holds``, ``refused`` (kept,
+    because nothing is granted meanwhile), ``lost`` (it can be broken) or ``never`` (this cannot happen here)."""
+
+    event: str
+    """A stable name, such as ``clock_forward``."""
+    when: str
+    """The event in words."""
+    exclusion: str
+    """No two holders believe in one lease at the same time."""
+    fences: str
+    """Fences grow in the order of the grants."""
+    guarded: str
+    """A guard accepts no fence that is lower than one it has seen."""
+    why: str
+    """One sentence."""
+    test: str
+    """The test that shows it, or shows the loss; empty for ``never``."""
+
+    @property
+    def happens(self) -> bool:
+        return self.exclusion != "never"
+
+
+class Guarantees(NamedTuple):
+    """What a store promises. ``str()`` is for people, ``as_dict()`` for programs."""
+
+    store: str
+    """A stable name: ``memory``, ``sqlite``, ``redis``, ``sentinel``, ``cluster`` or ``redlock``."""
+    url: str
+    """How its URL begins."""
+    events: tuple[Guarantee, ...]
+    """One for each event, those that cannot happen too."""
+
+    def under(self, event: str) -> Guarantee:
+        """What holds under this event."""
+        for one in self.events:
+            if one.event == event:
+                return one
+        raise KeyError(event)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For programs: stable keys, in types of JSON."""
+        return {
+            "store": self.store,
+            "url": self.url,
+            "promises": dict(PROMISES),
+            "verdicts": dict(VERDICTS),
+            "events": [one._asdict() for one in self.events],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"What {self.url} promises", ""]
+        for one in self.events:
+            if one.happens:
+                verdicts = ", ".join(f"{name}: {getattr(one, name)}" for name in PROMISES)
+                lines += [f"{one.when}", f"  {verdicts}", f"  {one.why}"]
+        lines += ["", *[f"{name}: {meaning}" for name, meaning in (*PROMISES.items(), *VERDICTS.items())]]
+        return "\n".join(lines)
+
+
+def guarantees(store: str) -> Guarantees:
+    """What this store promises, by its name in ``STORES``."""
+    cells = TABLE[store]
+    stated = [Guarantee(event, when, *cells[event]) for event, when in EVENTS.items()]
+    return Guarantees(store, STORES[store], tuple(stated))
