@@ -232,7 +232,7 @@ def compete(setup: Setup, racers: Mapping[str, Racer], parties: int) -> dict[str
     with tempfile.TemporaryDirectory() as folder:
         for number in range(setup.effort.races):
             for place, (name, run) in enumerate(racers.items()):
-                setup.progress.step(
+                setup.step(
                     f"{parties} parties: race", number * len(racers) + place + 1, setup.effort.races * len(racers)
                 )
                 results[name].append(run(Path(folder) / f"{name.replace('/', ' ')} {number}", parties))
