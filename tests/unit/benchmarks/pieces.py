@@ -11,8 +11,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from benchmarks.race import Broken
+from benchmarks.race import Broken, Lock, Locks
 from benchmarks.report.rows import Figure, Result, Row
 from benchmarks.rounds import Setup
 
@@ -81,3 +83,21 @@ def stubborn(setup: Setup) -> Result:
     """It does not hear an interrupt."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return waiting(setup)
+
+
+# ---------------------------------------------------------------- a contender
+
+
+@contextmanager
+def stuck(_place: str) -> Iterator[Locks]:
+    """Nobody gets its lock."""
+
+    @contextmanager
+    def lock() -> Iterator[None]:
+        time.sleep(FOREVER)
+        yield
+
+    def make(_number: int) -> Lock:
+        return lock()
+
+    yield make

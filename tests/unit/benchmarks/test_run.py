@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from multiprocessing import active_children
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ from benchmarks.progress import GREEN, Progress, coloured
 from benchmarks.race import Board, Broken
 from benchmarks.report.machine import ROOT
 from benchmarks.rounds import TINY, Run, Setup, interleave, rates
+from tests.support.waiting import until
 from tests.unit.benchmarks import pieces
 
 
@@ -120,6 +122,16 @@ def test_a_falling_fence_fails_the_race(tmp_path: Path) -> None:
     """No figure of a lock that breaks its promise is shown."""
     with pytest.raises(Broken, match="fence order"):
         raced(TicketLock(itertools.count(10**9, -1)), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_settling")
+def test_a_race_that_fails_ends_its_processes(tmp_path: Path) -> None:
+    """A party may be stuck, and nobody waits for it."""
+    before = set(active_children())
+    with pytest.raises(Broken, match="a party is stuck"):
+        race.race(pieces.stuck, "", tmp_path / "race", 2, 0.0)
+    until(lambda: not set(active_children()) - before, "every party has ended")
 
 
 def test_too_many_permits_are_noticed(tmp_path: Path) -> None:
