@@ -1,43 +1,37 @@
 """Runs the benchmark: ``python -m benchmarks [part ...] [--quick] [--out DIR] [--json FILE]``.
 
-A part is a module of ``benchmarks.parts``; its pieces can be named, too, as in ``leases.memory``. Each table is printed
-when it is ready, and a report is written to a folder at the end."""
+A part is a module of ``benchmarks.parts``; its pieces can be named, too, as in ``leases.memory``. Each piece runs in an
+interpreter of its own. Each table is printed when it is ready, and a report is written to a folder at the end."""
 
 from __future__ import annotations
 
 import argparse
-import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from benchmarks import goals
+from benchmarks.piece import Failed, Piece, run_alone
 from benchmarks.progress import GREEN, RED, Progress, coloured
 from benchmarks.report import files, page
 from benchmarks.report.machine import ROOT, facts
-from benchmarks.report.rows import Result
-from benchmarks.rounds import FULL, QUICK, TINY, Effort, Setup
+from benchmarks.rounds import EFFORTS
 
 # Those with a goal come first.
 WITH_GOALS = ("pairs", "tasks", "handoffs", "leases", "embedded", "startup")
 OTHERS = ("primitives", "patterns", "jobs", "guards", "observers", "calls")
 PARTS = (*WITH_GOALS, *OTHERS)
 QUICK_PARTS = ("pairs", "tasks", "handoffs", "leases", "embedded.alone", "embedded.processes", "startup")
-EFFORTS = {"full": FULL, "quick": QUICK, "tiny": TINY}
-
-Piece = Callable[[Setup], Result]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 1 when a part failed, for example because a lock broke its promise."""
     options = _options(arguments)
-    effort = EFFORTS[options.effort]
-    wanted = list(pieces(options.part or (QUICK_PARTS if effort.quick else PARTS)))
+    wanted = list(pieces(options.part or (QUICK_PARTS if EFFORTS[options.effort].quick else PARTS)))
     report = files.Report({**facts(), "effort": options.effort})
-    _run(report, wanted, effort, show=options.json != "-")
+    _run(report, wanted, options.effort, show=options.json != "-")
     if not options.part and (missing := goals.missing(report.rows)):  # its part failed, or a contender was renamed
         report.failures["goals"] = f"not measured: {'; '.join(missing)}"
     if options.page and (left := page.fill(options.page, report)):
@@ -78,45 +72,23 @@ def pieces(names: Sequence[str]) -> Iterator[tuple[str, Piece]]:
                 yield (f"{part}.{piece}" if len(known) > 1 else part), run
 
 
-def _run(report: files.Report, wanted: Sequence[tuple[str, Piece]], effort: Effort, *, show: bool) -> None:
+def _run(report: files.Report, wanted: Sequence[tuple[str, Piece]], effort: str, *, show: bool) -> None:
     """A piece that fails does not take the others with it; the report names it. An interrupt ends the run, and what
     was found until then is still written."""
     progress = Progress(len(wanted))
-    for name, run in wanted:
-        progress.begin(name)
-        try:
-            with warnings_as_notes() as notes:
-                result = run(Setup(effort, progress)) + Result([], notes=notes)
-        except (Exception, KeyboardInterrupt) as error:
-            report.failures[name] = f"{type(error).__name__}: {error}"
-            progress.end(report.failures[name])
-            if isinstance(error, KeyboardInterrupt):
-                return
-            continue
-        report.results[name] = result
-        progress.end()
-        if show:
-            print(files.part_as_markdown(name, result), flush=True)
-
-
-@contextmanager
-def warnings_as_notes() -> Iterator[list[str]]:
-    """What Leasehold warns of while a part runs, in one line: ten thousand leases may all be late at once."""
-    notes: list[str] = []
-    logger, seen = logging.getLogger("leasehold"), list[str]()
-
-    class Seen(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            seen.append(record.getMessage())
-
-    handler = Seen(logging.WARNING)
-    logger.addHandler(handler)
     try:
-        yield notes
-    finally:
-        logger.removeHandler(handler)
-        if seen:
-            notes.append(f"Leasehold warned {len(seen):,} times meanwhile. The first warning: {seen[0]}")
+        for name, piece in wanted:
+            progress.begin(name)
+            try:
+                report.results[name] = run_alone(piece, effort, progress.step)
+            except Failed as failed:
+                report.failures[name] = str(failed)
+            progress.end(report.failures.get(name, ""))
+            if show and name in report.results:
+                print(files.part_as_markdown(name, report.results[name]), flush=True)
+    except KeyboardInterrupt:
+        report.failures[name] = f"interrupted; measured until then: {', '.join(report.results) or 'nothing'}"
+        progress.end(report.failures[name])
 
 
 def _write_json(report: files.Report, target: str | None) -> None:

@@ -8,7 +8,6 @@ on one lock for so long, and answers with one line of JSON. With one party nobod
 
 from __future__ import annotations
 
-import functools
 import json
 import select
 import shutil
@@ -117,13 +116,11 @@ class Language(NamedTuple):
     warm_up: float  # seconds until a virtual machine has compiled what is used most
 
 
-@functools.cache
 def build_go() -> str:
     """A program that contains its libraries."""
     return run_tool(["go", "build", "-o", str(BUILT / "go-peers"), "."], HERE / "go")
 
 
-@functools.cache
 def build_java() -> str:
     """Redisson and what it needs, then our class."""
     libraries = BUILT / "java" / "lib"

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,10 +122,15 @@ def run_party(path: Path, me: int, peer: Peer, place: str, fenced: bool) -> None
 
 @contextmanager
 def processes(path: Path, peer: Peer, place: str, parties: int, fenced: bool) -> Iterator[list[Future[None]]]:
-    """Each party is a process."""
-    pool = ProcessPoolExecutor(parties, FORKED)
+    """Each party is a process. When something went wrong they are ended: next the files of their lock are deleted."""
+    others, pool = active_children(), ProcessPoolExecutor(parties, FORKED)
     with _ended(pool):
-        yield [pool.submit(run_party, path, me, peer, place, fenced) for me in range(1, parties + 1)]
+        try:
+            yield [pool.submit(run_party, path, me, peer, place, fenced) for me in range(1, parties + 1)]
+        except BaseException:
+            for process in set(active_children()).difference(others):
+                process.terminate()
+            raise
 
 
 @contextmanager
@@ -232,7 +238,7 @@ def compete(setup: Setup, racers: Mapping[str, Racer], parties: int) -> dict[str
     with tempfile.TemporaryDirectory() as folder:
         for number in range(setup.effort.races):
             for place, (name, run) in enumerate(racers.items()):
-                setup.progress.step(
+                setup.step(
                     f"{parties} parties: race", number * len(racers) + place + 1, setup.effort.races * len(racers)
                 )
                 results[name].append(run(Path(folder) / f"{name.replace('/', ' ')} {number}", parties))

@@ -9,12 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from benchmarks.progress import Progress
 from benchmarks.report.rows import Row, compare
 
 Run = Callable[[int], float | None]  # runs that many times; returns the rate if it measured that itself
-
-
+Step = Callable[[str, int, int], None]  # says what is done next, as "round" 2 of 3
 Meter = Callable[[str], float]  # what this contender has used so far
 CLIENT_CPU = "client CPU, µs"
 
@@ -40,13 +38,14 @@ class Effort(NamedTuple):
 FULL = Effort(11, 0.15, 4, 1.0, (2, 4, 8, 16, 32, 64), (1_000, 3_000, 10_000), 40, quick=False)
 QUICK = Effort(5, 0.08, 3, 0.7, (2, 16, 64), (1_000, 10_000), 12, quick=True)
 TINY = Effort(2, 0.002, 1, 0.1, (2,), (20,), 1, quick=True)  # shows that a part works, and measures nothing
+EFFORTS = {"full": FULL, "quick": QUICK, "tiny": TINY}
 
 
 class Setup(NamedTuple):
-    """What each part gets."""
+    """What each piece gets."""
 
     effort: Effort
-    progress: Progress
+    step: Step
 
 
 class Series:
@@ -108,7 +107,7 @@ def interleave(
     for name, run in contenders.items():
         run(max(counts[name] // 10, 1))
     for number in range(rounds):
-        setup.progress.step("round", number + 1, rounds)
+        setup.step("round", number + 1, rounds)
         for name, run in contenders.items():
             count, one = counts[name], series[name]
             before = {unit: meter(name) for unit, meter in reversed(read.items())}

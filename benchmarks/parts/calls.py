@@ -203,7 +203,7 @@ def calls(setup: Setup) -> Result:
         }
         found = {}
         for number, (name, count) in enumerate(paths.items()):
-            setup.progress.step("path", number + 1, len(paths))
+            setup.step("path", number + 1, len(paths))
             found[name] = count()
     rows = compare(WORK, "calls", {name: [count.calls] for name, count in found.items()})
     return Result(rows + compare(WORK, "files", {name: [count.files] for name, count in found.items()}))

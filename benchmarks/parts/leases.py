@@ -176,7 +176,7 @@ def _renew(setup: Setup, server: Server, count: int) -> dict[str, list[tuple[flo
             work[ONE_BY_ONE] = Renewing(theirs.loop, theirs.check)
         spent: dict[str, list[tuple[float, float]]] = {name: [] for name in work}
         for number in range(rounds):
-            setup.progress.step(f"{count:,} leases, round", number + 1, rounds)
+            setup.step(f"{count:,} leases, round", number + 1, rounds)
             for name, one in work.items():
                 spent[name].append(_round(server, one))
     return spent
@@ -251,7 +251,7 @@ def memory(setup: Setup) -> Result:
     weights: dict[str, list[Weights]] = {name: [] for name in HOLDERS}
     with Server() as server:
         for number in range(rounds):
-            setup.progress.step("round", number + 1, rounds)
+            setup.step("round", number + 1, rounds)
             for name, many in weights.items():
                 server.empty()
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:

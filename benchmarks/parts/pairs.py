@@ -109,7 +109,7 @@ def latency(setup: Setup) -> Result:
         timed = {name: partial(_timed, partial(locks, 42)) for name, locks in opened.items()}
         counts = sized(timed, setup.effort.seconds)
         for number in range(setup.effort.rounds):
-            setup.progress.step("round", number + 1, setup.effort.rounds)
+            setup.step("round", number + 1, setup.effort.rounds)
             for name, run in timed.items():
                 took_us: list[float] = []
                 run(counts[name], took_us)

@@ -124,7 +124,7 @@ def stampede(setup: Setup) -> Result:
     counts: dict[str, dict[str, float]] = {}
     with Server() as server:
         for number, name in enumerate(PEERS):
-            setup.progress.step("contender", number + 1, len(PEERS))
+            setup.step("contender", number + 1, len(PEERS))
             server.empty()
             before = server.usage()
             played = together(_play, [(name, server.url())] * PROCESSES)

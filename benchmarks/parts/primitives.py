@@ -166,7 +166,7 @@ def crowds(setup: Setup) -> Result:
     rows: list[Row] = []
     with stores() as (_, urls):
         for number, (store, title) in enumerate(itertools.product(urls, CROWDS)):
-            setup.progress.step("crowd", number + 1, len(urls) * len(CROWDS))
+            setup.step("crowd", number + 1, len(urls) * len(CROWDS))
             limit, parties = CROWDS[title]
             results = _crowd(setup, urls[store], parties, limit)
             for kind in dict.fromkeys(party.name for party in parties):

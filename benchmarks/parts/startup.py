@@ -68,7 +68,7 @@ def measure(setup: Setup, contenders: dict[str, Start], environment: dict[str, s
     """Each contender in turn, round after round, in ms; the first round only fills caches."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(setup.effort.starts + 1):
-        setup.progress.step("round", number, setup.effort.starts)
+        setup.step("round", number, setup.effort.starts)
         for name, run in contenders.items():
             took = run(environment)
             if number:

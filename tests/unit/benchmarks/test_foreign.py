@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from benchmarks import foreign
 from benchmarks.foreign import Language, programs
-from benchmarks.progress import Progress
 from benchmarks.race import Broken
 from benchmarks.rounds import TINY, Setup
 from benchmarks.server import Usage
@@ -27,7 +25,7 @@ for line in sys.stdin:
     print(json.dumps({"turns": sum(turns), "handoffs": 30, "seconds": 2.0, "most": max(turns), "fewest": min(turns),
                       "took_us": [float(number) for number in range(101)], "total": 40}), flush=True)
 """
-SETUP = Setup(TINY._replace(quick=False), Progress(1, io.StringIO()))
+SETUP = Setup(TINY._replace(quick=False), lambda *_: None)
 
 
 class FakeServer:
@@ -88,7 +86,7 @@ def test_what_cannot_be_built_is_left_out(server: Any, monkeypatch: pytest.Monke
 def test_a_quick_run_builds_nothing(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says so."""
     monkeypatch.setattr(foreign, "LANGUAGES", languages(""))
-    with programs(Setup(TINY, SETUP.progress), server) as (found, notes):
+    with programs(Setup(TINY, SETUP.step), server) as (found, notes):
         assert found == {}
     assert "quick run" in notes[0]
 

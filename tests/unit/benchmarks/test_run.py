@@ -5,12 +5,17 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from multiprocessing import active_children
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,8 +24,10 @@ from benchmarks.__main__ import PARTS, main
 from benchmarks.parts import embedded
 from benchmarks.progress import GREEN, Progress, coloured
 from benchmarks.race import Board, Broken
-from benchmarks.report.rows import Result
+from benchmarks.report.machine import ROOT
 from benchmarks.rounds import TINY, Run, Setup, interleave, rates
+from tests.support.waiting import until
+from tests.unit.benchmarks import pieces
 
 
 class Terminal(io.StringIO):
@@ -33,7 +40,7 @@ class Terminal(io.StringIO):
 
 def quiet() -> Setup:
     """A setup that shows nothing."""
-    return Setup(TINY, Progress(1, io.StringIO()))
+    return Setup(TINY, lambda *_: None)
 
 
 # ---------------------------------------------------------------- rounds
@@ -117,6 +124,16 @@ def test_a_falling_fence_fails_the_race(tmp_path: Path) -> None:
         raced(TicketLock(itertools.count(10**9, -1)), tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_settling")
+def test_a_race_that_fails_ends_its_processes(tmp_path: Path) -> None:
+    """A party may be stuck, and nobody waits for it."""
+    before = set(active_children())
+    with pytest.raises(Broken, match="a party is stuck"):
+        race.race(pieces.stuck, "", tmp_path / "race", 2, 0.0)
+    until(lambda: not set(active_children()) - before, "every party has ended")
+
+
 def test_too_many_permits_are_noticed(tmp_path: Path) -> None:
     """Each holder notes how much it holds: together never more than the limit."""
     board = Board.new(tmp_path / "board")
@@ -150,7 +167,6 @@ def test_every_part_is_listed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_settling")
 def test_the_smallest_part(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """With ``--json -`` standard output is JSON alone; progress goes to standard error, and files to the folder."""
     assert main(["embedded.threads", "--effort", "tiny", "--out", str(tmp_path), "--json", "-"]) == 0
@@ -168,32 +184,48 @@ def test_the_smallest_part(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     assert "| **Leasehold, memory** " in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_part_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """The others still run and are written; the report names it, and the exit status is 1."""
-
-    def fail(_setup: Setup) -> Result:
-        raise Broken("two holders")
-
-    some: dict[str, Any] = {"broken": fail, "fine": lambda _setup: Result([], notes=["all is well"])}
-    monkeypatch.setattr(embedded, "PIECES", some)
+    monkeypatch.setattr(embedded, "PIECES", {"broken": pieces.broken, "fine": pieces.fine})
     assert main(["embedded", "--effort", "tiny", "--out", str(tmp_path)]) == 1
-    assert "two holders" in capfd.readouterr().err
+    assert "[1/2] embedded.broken ... 0 s: Broken: two holders" in re.sub(r"\d+ s", "0 s", capfd.readouterr().err)
     text = (tmp_path / "report.md").read_text()
     assert "**embedded.broken failed**: Broken: two holders" in text
     assert "all is well" in text
 
 
-def test_an_interrupt_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found until then is written; what comes after does not run."""
+PROGRAM = """
+import fcntl, signal, sys, termios
+from benchmarks.__main__ import main
+from benchmarks.parts import embedded
+from tests.unit.benchmarks import pieces
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # its keys are for us
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+embedded.PIECES = {"first": pieces.fine, "second": pieces.waiting, "third": pieces.fine}
+sys.exit(main(sys.argv[1:]))
+"""
 
-    def interrupt(_setup: Setup) -> Result:
-        raise KeyboardInterrupt
 
-    def fine(_setup: Setup) -> Result:
-        return Result([], notes=["all is well"])
-
-    monkeypatch.setattr(embedded, "PIECES", {"first": fine, "second": interrupt, "third": fine})
-    assert main(["embedded", "--out", str(tmp_path)]) == 1
+@pytest.mark.slow
+def test_an_interrupt_ends_the_run(tmp_path: Path) -> None:
+    """Ctrl-C: what was found until then is said and written; what comes after does not run."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        with os.fdopen(theirs) as end:
+            command = [sys.executable, "-c", PROGRAM, "embedded", "--effort", "tiny", "--out", str(tmp_path)]
+            run = subprocess.Popen(
+                command, cwd=ROOT, stdin=end, stdout=subprocess.DEVNULL, stderr=end, start_new_session=True
+            )
+        shown = b""
+        while b"1 of 1" not in shown:
+            shown += terminal.read(1000)
+        os.write(ours, b"\x03")
+        while b"wrote" not in shown:
+            shown += terminal.read(1000)
+        assert run.wait(60) == 1
+    assert b"interrupted; measured until then: embedded.first" in shown
+    assert b"Traceback" not in shown
     found = json.loads((tmp_path / "report.json").read_text())
     assert list(found["notes"]) == ["embedded.first"]
     assert list(found["failures"]) == ["embedded.second"]
