@@ -8,14 +8,11 @@ makes a second grant after a failover less likely. It is no consensus: a replica
 
 from __future__ import annotations
 
-import re
-
 from leasehold._core.light_typing import NamedTuple
 from leasehold.errors import InvalidRequest
 
 FSYNC = "fsync"
 MOST_REPLICAS = 100
-_REPLICAS = re.compile(r"replicas:([1-9][0-9]{0,2})", re.ASCII)
 
 
 class Copies(NamedTuple):
@@ -37,8 +34,9 @@ def checked_durability(value: object) -> str:
     if isinstance(value, str):
         if value == FSYNC:
             return value
-        found = _REPLICAS.fullmatch(value)
-        if found is not None and int(found[1]) <= MOST_REPLICAS:
+        count = value.removeprefix("replicas:")
+        digits = count != value and count.isascii() and count.isdigit() and count[0] != "0" and len(count) <= 3
+        if digits and int(count) <= MOST_REPLICAS:
             return value
     raise InvalidRequest(
         'durability is None, "replicas:N" (N replicas have the lease, at most 100) or "fsync" (the disk of the primary '

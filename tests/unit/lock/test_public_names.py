@@ -194,6 +194,7 @@ def test_the_parameters_of_lock() -> None:
         "reentrant": False,
         "protects": None,
         "meta": None,
+        "durability": None,
     }
 
 

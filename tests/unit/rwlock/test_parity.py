@@ -50,6 +50,7 @@ def test_every_option_reaches_the_lock() -> None:
     said: dict[str, Any] = {
         "ttl": "7s", "wait": 3, "renew": False, "max_hold": 60, "max_idle": 5, "at_least": 1, "delay": 2,
         "reentrant": True, "protects": "correctness", "meta": {"run": 1},
+        "durability": None,
     }  # fmt: skip
     assert said.keys() == keywords(leasehold.Leasehold.lock).keys()
     with leasehold.connect("memory://rwlock-options", wait=4) as hold:
