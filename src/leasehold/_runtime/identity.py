@@ -7,11 +7,13 @@ for its parent (trap 32). Nothing is ever read from the environment but the inst
 from __future__ import annotations
 
 import os
+from binascii import b2a_base64
 from itertools import count
 
 from leasehold._core.types import public_owner
 
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_PLAIN = str.maketrans("+/", "-_")
 _prefix = ""
 _counter = count(1)
 
@@ -34,7 +36,8 @@ def _draw() -> None:
     global _prefix
     instance = os.environ.get("LEASEHOLD_INSTANCE") or _host()
     clean = "".join(char if char in _SAFE else "-" for char in instance)[:64]
-    _prefix = f"{clean or 'unknown'}:{os.getpid()}:{os.urandom(16).hex()}."
+    secret = b2a_base64(os.urandom(16), newline=False).decode().rstrip("=").translate(_PLAIN)
+    _prefix = f"{clean or 'unknown'}:{os.getpid()}:{secret}."
 
 
 def _host() -> str:

@@ -55,9 +55,7 @@ def test_too_few_replicas(redis_replicas: RedisReplicas, make: Make) -> None:
     """The lease is given back, and the error says how many are missing. The next one finds it free."""
     a = make(redis_replicas.url)
     lock = {"ttl": 5, "wait": 0}
-    with pytest.raises(
-        StoreUnavailable, match=r"2 replicas that .*'replicas:3' asks for 3: 1 replica missing"
-    ):
+    with pytest.raises(StoreUnavailable, match=r"2 replicas that .*'replicas:3' asks for 3: 1 replica missing"):
         a.do(lambda hold: hold.lock("job", durability="replicas:3", **lock).acquire())
     redis_replicas.cut_replication(redis_replicas.replicas[0])
     with pytest.raises(StoreUnavailable, match="1 replica that confirmed"):
