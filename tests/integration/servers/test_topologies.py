@@ -187,11 +187,11 @@ def test_a_failover_with_the_link_cut_loses_what_was_written(redis_sentinel: Red
 def test_a_frozen_primary_comes_back(redis_sentinel: RedisSentinel) -> None:
     """It believes that it is the primary until a Sentinel tells it; without Sentinels it goes on believing."""
     old = redis_sentinel.primary
-    redis_sentinel.freeze(old)
+    old.freeze()
     new = redis_sentinel.await_another(old)
     for sentinel in redis_sentinel.sentinels:
-        redis_sentinel.freeze(sentinel)
-    redis_sentinel.thaw(old)
+        sentinel.freeze()
+    old.thaw()
     assert old.client().set("key", "value") and new.client().get("key") is None
     redis_sentinel.wipe()
     assert redis_sentinel.primary is new and old.client().role()[0] == b"slave"

@@ -288,7 +288,7 @@ class RedisCluster:
         assert said == b"+OK\r\n", (command, said)
 
     def _awake(self) -> list[RedisServer]:
-        return [node for node in self.nodes if node.runs and not node.frozen]
+        return [node for node in self.nodes if node.awake]
 
     def _seen(self) -> dict[str, Member]:
         return _view(self._awake()[0])

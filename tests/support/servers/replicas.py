@@ -108,8 +108,9 @@ class RedisReplicas:
 
     def heal(self) -> None:
         """The links that were cut are there again, and the replicas in step."""
-        while self._cut:
-            self._show(self._cut.pop(), self._masterauth)
+        for replica in [server for server in self._cut if server.awake]:
+            self._show(replica, self._masterauth)
+            self._cut.remove(replica)
         self.settle()
 
     def settle(self) -> None:
@@ -120,14 +121,6 @@ class RedisReplicas:
         """End a server in peace if it runs, start it, and wait until it has its place."""
         server.restart()
         self.settle()
-
-    def freeze(self, server: Server) -> None:
-        """SIGSTOP: it stands still and does not know it."""
-        server.freeze()
-
-    def thaw(self, server: Server) -> None:
-        """SIGCONT."""
-        server.thaw()
 
     def wipe(self) -> None:
         """As it was when it was new: every server runs and is in its place, no keys, no scripts, no clients."""
@@ -165,7 +158,7 @@ class RedisReplicas:
 
     def _settled(self) -> bool:
         primary = self.primary
-        awake = [server for server in self.servers if server.runs and not server.frozen]
+        awake = [server for server in self.servers if server.awake]
         following = [server for server in awake if server is not primary and server not in self._cut]
         return primary in awake and all(self._follows(server, primary) for server in following)
 
@@ -179,7 +172,7 @@ class RedisReplicas:
     def _apart(self, replica: RedisServer) -> bool:
         primary = self.primary
         return b"$9\r\nconnected" not in replica.ask("ROLE") and (
-            not primary.runs or primary.frozen or not self._lists(primary, replica)
+            not primary.awake or not self._lists(primary, replica)
         )
 
     def _show(self, replica: RedisServer, masterauth: str) -> None:

@@ -51,9 +51,9 @@ class Server(ABC):
         return self._process is not None and self._process.poll() is None
 
     @property
-    def frozen(self) -> bool:
-        """Whether it stands still."""
-        return self.runs and process.status(self.pid) == "T"
+    def awake(self) -> bool:
+        """Whether it runs and is not frozen."""
+        return self.runs and process.status(self.pid) != "T"
 
     def start(self) -> Self:
         """Start it, and wait until it answers."""
@@ -120,7 +120,7 @@ def start_together(servers: Sequence[Server]) -> None:
 def restore(servers: Sequence[Server]) -> None:
     """All of them run: what is frozen is thawed, what was killed is started again."""
     for server in servers:
-        if server.frozen:
+        if server.runs:
             server.thaw()
-        if not server.runs:
+        else:
             server.start()
