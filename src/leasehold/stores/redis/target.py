@@ -219,8 +219,11 @@ def from_sentinel_url(url: str) -> Sentinels:
         raise InvalidRequest(f"the {scheme} URL names the service behind the hosts: {example}")
     pairs = query.split("&") if query else []
     own = _sentinel_options(scheme, [pair for pair in pairs if pair.startswith("sentinel_")])
-    others = "&".join(pair for pair in pairs if not pair.startswith("sentinel_"))
-    primary = from_url(f"{scheme.partition('+')[0]}://{login}{at}localhost/{db}{'?' if others else ''}{others}")
+    others = [pair for pair in pairs if not pair.startswith("sentinel_")]
+    for name in [unquote_plus(pair.partition("=")[0]) for pair in others]:
+        if name not in OPTIONS:
+            raise InvalidRequest(_unknown(scheme, name, query))
+    primary = from_url(f"{scheme.partition('+')[0]}://{login}{at}localhost/{db}{'?' * bool(others)}{'&'.join(others)}")
     targets = [_sentinel_address(host, example) for host in hosts.split(",")]
     settings = Target(
         username=own.get("username", ""),
