@@ -134,8 +134,9 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """Every node; without the login."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.announced_port}" for node in self.nodes)
+        """Every node."""
+        hosts = ",".join(f"127.0.0.1:{node.announced_port}" for node in self.nodes)
+        return f"redis+cluster://{self.nodes[0].userinfo}{hosts}"
 
     def client(self, **more: Any) -> Any:
         """A client for the test itself, closed when the Cluster is wiped or stopped."""
@@ -202,8 +203,8 @@ class RedisCluster:
 
     def failover(self, master: RedisServer) -> RedisServer:
         """A replica takes over in peace, nothing is lost, and the master becomes its replica. Returns the new one."""
-        replica = next(node for node in self.replicas_of(master) if node.runs)
-        until(lambda: b"connected" in replica.ask("ROLE"), "the replica is connected to its master")
+        replica = next(node for node in self.replicas_of(master) if node.awake)
+        until(lambda: b"$9\r\nconnected" in replica.ask("ROLE"), "the replica is connected to its master")
 
         def promoted() -> bool:
             return replica.ask("ROLE").startswith(b"*3\r\n$6\r\nmaster")
@@ -245,6 +246,7 @@ class RedisCluster:
         self.moves.clear()
         for node in self.nodes:
             if node not in masters:
+                node.forget_clients()
                 self.say(node, "SCRIPT FLUSH")
                 until(partial(is_empty, node), "the replica is empty")
 
@@ -296,6 +298,7 @@ class RedisCluster:
     def _settled(self) -> bool:
         nodes = self._awake()
         views = [_view(node) for node in nodes]
+        self._lift(nodes, views)
         owners = {name: member for name, member in views[0].items() if member.slots}
         return (
             all(view == views[0] for view in views)
@@ -303,6 +306,18 @@ class RedisCluster:
             and all(self._ids[name] in nodes for name in owners)
             and all(self._has_its_place(node, views[0][self.id_of(node)]) for node in nodes)
         )
+
+    def _lift(self, nodes: list[RedisServer], views: list[dict[str, Member]]) -> None:
+        """Help a replica that has taken over and is not believed.
+
+        A replica that was elected a moment ago, was demoted and sees its master die takes the votes of then for new
+        ones. It calls itself master with an epoch below that of the dead one, and would do so for ever.
+        """
+        dead = [member for view in views for name, member in view.items() if member.slots and not self._ids[name].awake]
+        for node, view in zip(nodes, views, strict=True):
+            own = view.get(self.id_of(node))
+            if own and any(set(own.slots) & set(other.slots) and own.epoch < other.epoch for other in dead):
+                node.ask("CLUSTER BUMPEPOCH")
 
     def _has_its_place(self, node: RedisServer, member: Member) -> bool:
         said = node.ask("CLUSTER INFO")
