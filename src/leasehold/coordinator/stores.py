@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     Target = str | Client | Store
 
 REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
-LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql")
+SENTINEL = ("redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel")
+LATER = ("redis+cluster", "redlock", "etcd", "zk", "postgresql")
 
 
 def open_store(target: Target | None) -> Store:
@@ -48,9 +49,8 @@ def open_store(target: Target | None) -> Store:
         from leasehold.stores.sqlite import SQLiteStore
 
         return SQLiteStore(_sqlite_path(rest))
-    if scheme in REDIS:
-        store: Store = _redis().RedisStore(target)
-        return store
+    if scheme in REDIS or scheme in SENTINEL:
+        return _of_redis(scheme, target)
     if scheme in LATER:
         raise Unsupported(
             f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
@@ -80,6 +80,16 @@ def _of_client(thing: object) -> Store:
     from leasehold.stores.redis.client_store import open_client
 
     return open_client(thing)
+
+
+def _of_redis(scheme: str, url: str) -> Store:
+    package, server = _redis(), cast("Any", url)
+    if scheme in SENTINEL:
+        from leasehold.stores.redis import sentinel
+
+        server = sentinel.from_url(url)
+    store: Store = package.RedisStore(server)
+    return store
 
 
 def _redis() -> Any:
