@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Protocol, cast
 from leasehold._core.ports import Store
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     Target = str | Client | Store
 
 REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
-LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql")
+CLUSTER = ("redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster")
+LATER = ("redis+sentinel", "redlock", "etcd", "zk", "postgresql")
 
 
 def open_store(target: Target | None) -> Store:
@@ -48,9 +50,8 @@ def open_store(target: Target | None) -> Store:
         from leasehold.stores.sqlite import SQLiteStore
 
         return SQLiteStore(_sqlite_path(rest))
-    if scheme in REDIS:
-        store: Store = _redis().RedisStore(target)
-        return store
+    if scheme in SERVERS:
+        return SERVERS[scheme](target)
     if scheme in LATER:
         raise Unsupported(
             f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
@@ -97,6 +98,21 @@ def _redis() -> Any:
             raise
         raise Unsupported("a store on Redis or Valkey needs hiredis: pip install 'leasehold[redis]'") from error
     return package
+
+
+def _one_redis(url: str) -> Store:
+    store: Store = _redis().RedisStore(url)
+    return store
+
+
+def _cluster(url: str) -> Store:
+    _redis()
+    from leasehold.stores.redis.cluster.store import ClusterStore
+
+    return ClusterStore(url)
+
+
+SERVERS: dict[str, Callable[[str], Store]] = {**dict.fromkeys(REDIS, _one_redis), **dict.fromkeys(CLUSTER, _cluster)}
 
 
 def _without_options(scheme: str, rest: str) -> str:

@@ -285,7 +285,7 @@ class LoopConnection:
             if failures.demoted(reply) and self._socket is not None:
                 self._socket.doubt()
                 self._notify(WAKE)
-            raise failures.refusal(self._server.name, reply) from reply
+            raise self._server.refusal(reply) from reply
         return reply
 
     async def execute_command(self, command: protocol.Command, seconds: float) -> Any:

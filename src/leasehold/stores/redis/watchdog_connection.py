@@ -137,7 +137,7 @@ class WatchdogConnection:
         """In order, and all in one write. ``together``: plain renewals that follow one another are one script, that of
         shared leases; those of leases that are held alone come by ``renew_many``. None: that one was not renewed, and
         the script does not say why."""
-        groups: list[list[Any]] = _groups(ops) if together else [[op] for op in ops]
+        groups: list[list[Any]] = self._groups(ops) if together else [[op] for op in ops]
         commands = [_command(group) for group in groups]
         replies = self._exchange(commands, give_up)
         outcomes: list[Reply | LeaseholdError | None] = []
@@ -153,6 +153,19 @@ class WatchdogConnection:
                 outcomes += renewed
         return outcomes
 
+    def _groups(self, ops: Sequence[StoreOp]) -> list[list[Any]]:
+        """The ops in order; those that may travel in one script together."""
+        groups: list[list[Any]] = []
+        together = False
+        for op in ops:
+            plain = protocol.plain(op)
+            if plain and together and len(groups[-1]) < MANY:
+                groups[-1].append(op)
+            else:
+                groups.append([op])
+            together = plain
+        return groups
+
     def _exchange(self, commands: list[protocol.Command], give_up: float) -> list[Any]:
         """A reply or an error of ours for each. A script that the server does not know is sent in full."""
         replies = self._send(commands, give_up)
@@ -166,7 +179,7 @@ class WatchdogConnection:
     def _refusal(self, reply: BaseException) -> LeaseholdError:
         if failures.demoted(reply):
             self._connection.drop()
-        error = failures.refusal(self._server.name, reply)
+        error = self._server.refusal(reply)
         error.__cause__ = reply
         return error
 
@@ -184,19 +197,6 @@ class WatchdogConnection:
             return replies + [error] * (len(commands) - len(replies))
         socket.used = time.monotonic()
         return replies
-
-
-def _groups(ops: Sequence[StoreOp]) -> list[list[Any]]:
-    groups: list[list[Any]] = []
-    together = False
-    for op in ops:
-        plain = protocol.plain(op)
-        if plain and together and len(groups[-1]) < MANY:
-            groups[-1].append(op)
-        else:
-            groups.append([op])
-        together = plain
-    return groups
 
 
 def _command(group: list[Any]) -> protocol.Command:
