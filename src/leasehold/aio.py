@@ -23,6 +23,9 @@ def connect(
     wait: Duration | None = None,
     observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
+    slot: str = "resource",
 ) -> AsyncLeasehold:
     """A coordinator for asyncio, over the store that ``target`` names; see :func:`leasehold.connect`."""
-    return AsyncLeasehold(open_store(target), namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)
+    return AsyncLeasehold(
+        open_store(target, slot), namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids
+    )

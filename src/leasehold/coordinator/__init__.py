@@ -435,6 +435,7 @@ def connect(
     wait: Duration | None = None,
     observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
+    slot: str = "resource",
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 
@@ -442,11 +443,12 @@ def connect(
     ``memory://`` (this process); or a client of redis-py or valkey-py, whose server and settings are used and which is
     never closed. Without one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is
     the default of every lock; ``observers`` receive the events (``leasehold.observe``); ``hide_ids`` is a key under
-    which ids are hashed before they are stored.
+    which ids are hashed before they are stored. In a Redis Cluster (``redis+cluster://host1,host2``) each lock is in
+    the slot of its own name; with ``slot="namespace"`` all locks of a namespace share one, so that ``all`` takes them.
 
     >>> import leasehold
     >>> with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:
     ...     lease.resource
     'report-export:42'
     """
-    return Leasehold(open_store(target), namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)
+    return Leasehold(open_store(target, slot), namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)

@@ -20,12 +20,26 @@ if TYPE_CHECKING:
     Target = str | Client | Store
 
 REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
+SLOTS = ("resource", "namespace")
 CLUSTER = ("redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster")
 LATER = ("redis+sentinel", "redlock", "etcd", "zk", "postgresql")
 
 
-def open_store(target: Target | None) -> Store:
-    """The store that a URL names or a client connects to. Nothing is opened yet."""
+def open_store(target: Target | None, slot: str = "resource") -> Store:
+    """The store that a URL names or a client connects to. Nothing is opened yet. ``slot``: what decides about the slot
+    of a lock in a Redis Cluster, ``resource`` or ``namespace``."""
+    if slot not in SLOTS:
+        raise InvalidRequest(f"slot must be one of {', '.join(SLOTS)}, not {slot!r}")
+    store = _open(target)
+    if slot != "resource":
+        choose = getattr(store, "choose_slots", None)
+        if choose is None:
+            raise InvalidRequest(f"slot={slot!r} is for a Redis Cluster: a store on {store.name} has no slots")
+        choose(slot)
+    return store
+
+
+def _open(target: Target | None) -> Store:
     if _in_sub_interpreter():
         raise Unsupported(
             "Leasehold does not work in a sub-interpreter: leases can be neither renewed nor given back there. Use it "

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from leasehold._core.driver import drive, drive_async
 from leasehold._core.light_typing import Any
@@ -18,11 +18,12 @@ from leasehold._core.ops import Group, Push, Release, Reply, StoreOp
 from leasehold._core.policy import tombstone_ms
 from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities
-from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
+from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.observe import log
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis import clients, failures, protocol
 from leasehold.stores.redis.clients import family
+from leasehold.stores.redis.cluster.nodes import Cluster
 from leasehold.stores.redis.store import RedisStore
 from leasehold.stores.redis.target import CONNECT_TIMEOUT, TLS_OPTIONS, Target
 
@@ -217,8 +218,7 @@ SPECIAL = (
 )
 REFUSED = {
     "MultiDBClient": "a MultiDBClient moves between databases that share no leases: give it the client of one",
-    "RedisCluster": "this version has no store for Cluster",
-    "ValkeyCluster": "this version has no store for Cluster",
+    "ClusterPipeline": "a pipeline sends nothing until it is executed: give it the client",
     "Sentinel": "give it the master's client: sentinel.master_for(name)",
     "Pipeline": "a pipeline sends nothing until it is executed: give it the client",
     "PubSub": "give it the client",
@@ -226,9 +226,16 @@ REFUSED = {
 }
 
 
+CLUSTERS = ("RedisCluster", "ValkeyCluster")
+
+
 def open_client(client: Any, clock: Clock | None = None) -> RedisStore | ClientStore:
     """The store behind a client. Sends nothing."""
     clients.check(client, "connect()", REFUSED)
+    if any(cls.__name__ in CLUSTERS and family(cls) for cls in type(client).__mro__):
+        from leasehold.stores.redis.cluster.store import ClusterStore
+
+        return ClusterStore(cluster_of(client), clock)
     target = address_of(client)
     if target is None:
         log.debug("%s is used through its own commands: slower, and without pushes", type(client).__name__)
@@ -247,6 +254,12 @@ def address_of(client: Any) -> Target | None:
     provider = settings.get("credential_provider")
     if not family(type(pool)) or any(settings.get(name) for name in SPECIAL) or _only_async(provider):
         return None
+    return target_of(settings, kind.__name__ == "SSLConnection").checked()
+
+
+def target_of(settings: Mapping[str, Any], secure: bool) -> Target:
+    """The settings of a client's connections, as ours have them."""
+    provider = settings.get("credential_provider")
     return Target(
         host=settings.get("host") or "localhost",
         port=int(settings.get("port") or 6379),
@@ -255,12 +268,29 @@ def address_of(client: Any) -> Target | None:
         username=settings.get("username") or "",
         password=settings.get("password") or "",
         credentials=provider.get_credentials if provider is not None else None,
-        tls={name: settings[name] for name in TLS_OPTIONS if settings.get(name) is not None}
-        if kind.__name__ == "SSLConnection"
-        else None,
+        tls={name: settings[name] for name in TLS_OPTIONS if settings.get(name) is not None} if secure else None,
         client_name=settings.get("client_name") or "",
         connect_timeout=float(settings.get("socket_connect_timeout") or CONNECT_TIMEOUT),
-    ).checked()
+    )
+
+
+def cluster_of(client: Any) -> Cluster:
+    """The nodes that a client of a Cluster begins with, and the settings of its connections. Its own connections are
+    not used, so one that does more than connect and send is refused."""
+    manager = getattr(client, "nodes_manager", None)
+    settings: Any = getattr(client, "connection_kwargs", None) or getattr(manager, "connection_kwargs", None)
+    nodes = [(node.host, int(node.port)) for node in getattr(manager, "startup_nodes", {}).values()]
+    own = [name for name in SPECIAL if not name.endswith("_connect_func")]
+    special = not isinstance(settings, dict) or any(settings.get(name) for name in own)
+    if special or not nodes or not _sends_unchanged(client) or getattr(client, "user_on_connect_func", None):
+        raise Unsupported(
+            f"connect() cannot use this {type(client).__name__}: it has settings or commands of its own, which "
+            "Leasehold's connections do not have. Give a URL such as redis+cluster://host1,host2"
+        )
+    secure = bool(settings.get("ssl")) or getattr(settings.get("connection_class"), "__name__", "") == "SSLConnection"
+    if _only_async(settings.get("credential_provider")):
+        raise Unsupported("connect() cannot use a credential provider that gets credentials for asyncio only")
+    return Cluster(target_of(settings, secure).checked(), nodes, getattr(manager, "address_remap", None))
 
 
 def _only_async(provider: Any) -> bool:

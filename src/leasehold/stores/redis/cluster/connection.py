@@ -115,45 +115,45 @@ class ClusterConnection:
         self._closed = False  # set by any thread
 
     def execute(self, op: StoreOp) -> Reply:
-        give_up = time.monotonic() + op.budget_ms / 1000
+        cluster, now = self._cluster, time.monotonic()
+        give_up = now + op.budget_ms / 1000
         try:
             if type(op) in LISTINGS:
                 return self._reply(self._routing(give_up).page(op), give_up)
-            slot = self._cluster.slot(op)
-            node = self._cluster.owner(slot)
-            if node is None or node not in self._at or self._cluster.doubted:
-                return self._reply(self._routing(give_up).to_slot(slot, op), give_up)
+            slot = cluster.usual_slot(op, now)
+            node = None if slot is None else cluster.owner(slot)
+            if node is None or node not in self._at or cluster.doubted:
+                return self._reply(self._routing(give_up).op(op), give_up)
             try:
-                return self._at[node].execute(op)
+                return self._at[node].execute(cluster.stored(op))
             except LeaseholdError as error:  # in here: an error that is kept would lead back to itself
-                return self._reply(self._routing(give_up).to_slot(slot, op, (node, error)), give_up)
+                return self._reply(self._routing(give_up).op(op, (node, error)), give_up)
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
 
     def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same for the first claim of an acquire, quicker: most of it is packed already."""
-        cluster, resource = self._cluster, template.request.name.text
-        slot = cluster.known.get(resource)
+        cluster, now = self._cluster, time.monotonic()
+        op = template.claim(owner, floor, budget_ms)
+        slot = None if cluster.by_namespace else cluster.usual_slot(op, now)
         node = None if slot is None else cluster.owner(slot)
-        if slot is None or node is None or node not in self._at or cluster.doubted:
-            return self.execute(template.claim(owner, floor, budget_ms))
-        give_up = time.monotonic() + budget_ms / 1000
+        if node is None or node not in self._at or cluster.doubted:
+            return self.execute(op)
+        give_up = now + budget_ms / 1000
         try:
             return self._at[node].claim(template, owner, floor, budget_ms)
         except LeaseholdError as error:
-            op = template.claim(owner, floor, budget_ms)
             try:
-                return self._reply(self._routing(give_up).to_slot(slot, op, (node, error)), give_up)
+                return self._reply(self._routing(give_up).op(op, (node, error)), give_up)
             except LeaseholdError as final:
-                final.resource = resource
+                final.resource = op.resource
                 raise
 
     def execute_command(self, command: protocol.Command, seconds: float) -> Any:
         """Send a command that is not an op, such as a script of a result store, to the node of its first key."""
         give_up = time.monotonic() + seconds
-        slot = slot_of(key_of(command))
-        return self._drive(self._routing(give_up).to_slot(slot, command), give_up, NodeConnection.send_command)
+        return self._drive(self._routing(give_up).to_slot(slot_of(key_of(command)), command), give_up)
 
     # ------------------------------------------------------------ routing
 
@@ -164,10 +164,12 @@ class ClusterConnection:
         reply: Reply = self._drive(flow, give_up)
         return reply
 
-    def _drive(self, flow: Generator[Step, Any, Any], give_up: float, send: Any = NodeConnection.send) -> Any:
+    def _drive(self, flow: Generator[Step, Any, Any], give_up: float) -> Any:
         def perform(step: Any) -> Any:
             if isinstance(step, Send):
-                return send(self.at(step.node), step.payload, step.asking, give_up)
+                node = self.at(step.node)
+                send: Any = node.send_command if type(step.payload) is tuple else node.send
+                return send(step.payload, step.asking, give_up)
             if isinstance(step, ReadMap):
                 return self.read_map(step.failed, give_up)
             return time.sleep(step.seconds)

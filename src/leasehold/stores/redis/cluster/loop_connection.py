@@ -104,45 +104,45 @@ class ClusterLoopConnection:
         self._closed = False
 
     async def execute_async(self, op: StoreOp) -> Reply:
-        give_up = self._loop.time() + op.budget_ms / 1000
+        cluster, now = self._cluster, self._loop.time()
+        give_up = now + op.budget_ms / 1000
         try:
             if type(op) in LISTINGS:
                 return await self._reply(self._routing(give_up).page(op), give_up)
-            slot = self._cluster.slot(op)
-            node = self._cluster.owner(slot)
-            if node is None or node not in self._at or self._cluster.doubted:
-                return await self._reply(self._routing(give_up).to_slot(slot, op), give_up)
+            slot = cluster.usual_slot(op, now)
+            node = None if slot is None else cluster.owner(slot)
+            if node is None or node not in self._at or cluster.doubted:
+                return await self._reply(self._routing(give_up).op(op), give_up)
             try:
-                return await self._at[node].execute_async(op)
+                return await self._at[node].execute_async(cluster.stored(op))
             except LeaseholdError as error:  # in here: an error that is kept would lead back to itself
-                return await self._reply(self._routing(give_up).to_slot(slot, op, (node, error)), give_up)
+                return await self._reply(self._routing(give_up).op(op, (node, error)), give_up)
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
 
     async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same for the first claim of an acquire, quicker: most of it is packed already."""
-        cluster, resource = self._cluster, template.request.name.text
-        slot = cluster.known.get(resource)
+        cluster, now = self._cluster, self._loop.time()
+        op = template.claim(owner, floor, budget_ms)
+        slot = None if cluster.by_namespace else cluster.usual_slot(op, now)
         node = None if slot is None else cluster.owner(slot)
-        if slot is None or node is None or node not in self._at or cluster.doubted:
-            return await self.execute_async(template.claim(owner, floor, budget_ms))
-        give_up = self._loop.time() + budget_ms / 1000
+        if node is None or node not in self._at or cluster.doubted:
+            return await self.execute_async(op)
+        give_up = now + budget_ms / 1000
         try:
             return await self._at[node].claim_async(template, owner, floor, budget_ms)
         except LeaseholdError as error:
-            op = template.claim(owner, floor, budget_ms)
             try:
-                return await self._reply(self._routing(give_up).to_slot(slot, op, (node, error)), give_up)
+                return await self._reply(self._routing(give_up).op(op, (node, error)), give_up)
             except LeaseholdError as final:
-                final.resource = resource
+                final.resource = op.resource
                 raise
 
     async def execute_command(self, command: protocol.Command, seconds: float) -> Any:
         """Send a command that is not an op, such as a script of a result store, to the node of its first key."""
         give_up = self._loop.time() + seconds
-        slot, send = slot_of(key_of(command)), NodeLoopConnection.send_command
-        return await self._drive(self._routing(give_up).to_slot(slot, command), give_up, send)
+        return await self._drive(self._routing(give_up).to_slot(slot_of(key_of(command)), command), give_up)
 
     # ------------------------------------------------------------ routing
 
@@ -153,10 +153,12 @@ class ClusterLoopConnection:
         reply: Reply = await self._drive(flow, give_up)
         return reply
 
-    async def _drive(self, flow: Generator[Step, Any, Any], give_up: float, send: Any = NodeLoopConnection.send) -> Any:
+    async def _drive(self, flow: Generator[Step, Any, Any], give_up: float) -> Any:
         async def perform(step: Any) -> Any:
             if isinstance(step, Send):
-                return await send(self._node(step.node), step.payload, step.asking, give_up)
+                node = self._node(step.node)
+                send: Any = node.send_command if type(step.payload) is tuple else node.send
+                return await send(step.payload, step.asking, give_up)
             if isinstance(step, ReadMap):
                 return await self._read_map(step.failed, give_up)
             return await asyncio.sleep(step.seconds)

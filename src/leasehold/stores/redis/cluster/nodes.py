@@ -15,6 +15,7 @@ from leasehold._core.light_typing import Any
 from leasehold._core.ops import Group, StoreOp
 from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.stores.redis import failures
+from leasehold.stores.redis.cluster import naming
 from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.target import Target
@@ -22,12 +23,14 @@ from leasehold.stores.redis.target import Target
 SLOTS = 16384
 READ_AGAIN_AFTER = 1.0  # seconds between two reads of the map because of redirections
 MOST_KNOWN = 4096
+CHECK_AGAIN = 86_400.0  # seconds after which the setting of a namespace is recorded again
 APART = (
     "hold.all takes its locks in one step, and these are in several slots of the Cluster: one node cannot decide about "
     "them. Connect with slot='namespace', which keeps all locks of a namespace in one slot, or enter one lock inside "
     "the other, everywhere in the same order"
 )
 Address = tuple[str, int]
+Remap = Callable[[Address], Address]
 
 
 def slot_of(key: str | bytes) -> int:
@@ -97,8 +100,10 @@ class Node(Server):
 class Cluster:
     """All nodes. Several threads use it."""
 
-    def __init__(self, target: Target, seeds: Iterable[Address]) -> None:
+    def __init__(self, target: Target, seeds: Iterable[Address], remap: Remap | None = None) -> None:
+        self.by = naming.RESOURCE  # what decides about the slot of a resource
         self.target = target  # the settings of every connection
+        self._remap = remap  # where a node is for us, if it gives another address
         self.closed = False
         self.on_wanted: Callable[[], None] = lambda: None
         self._nodes: dict[Address, Node] = {}
@@ -107,7 +112,9 @@ class Cluster:
         self._masters: list[Node] = []
         self.reading = threading.RLock()  # a signal handler may need the map while its thread is in here
         self.read_at = 0.0  # when the map was last read
-        self.known: dict[str, int] = {}  # the slots of resources that were used lately
+        self._slots: dict[str, int] = {}  # of resources that were used lately
+        self._checked: set[str] = set()  # namespaces
+        self._check_again_at = 0.0
         self.unreadable = ""  # why the map could not be read
         self.doubted = True  # it may be out of date
 
@@ -119,12 +126,20 @@ class Cluster:
         """As errors name it."""
         return f"the Redis Cluster at {self}"
 
+    @property
+    def by_namespace(self) -> bool:
+        return self.by == naming.NAMESPACE
+
     def node(self, address: Address) -> Node:
         found = self._nodes.get(address)
         if found is None:
             found = self._nodes.setdefault(address, Node(self, address))
             found.closed = self.closed
         return found
+
+    def announced(self, address: Address) -> Node:
+        """The node that calls itself so."""
+        return self.node(address if self._remap is None else self._remap(address))
 
     def nodes(self) -> list[Node]:
         """All that we have ever heard of."""
@@ -137,27 +152,58 @@ class Cluster:
         """In the order of their slots."""
         return self._masters
 
-    def slot(self, op: StoreOp) -> int:
-        """The slot of the resource that an op is about, or of all of them."""
-        slot = self.slot_of_resource(op.resource)
-        if isinstance(op, Group):
-            for step in op.steps:
-                if self.slot_of_resource(step.resource) != slot:
-                    raise Unsupported(APART)
+    # ------------------------------------------------------------ slots
+
+    def slot(self, resource: str) -> int:
+        """The slot of a resource."""
+        slot = self._slots.get(resource)
+        if slot is None:
+            slot = slot_of(f"{{{self.stored_name(resource)}}}")
+            if len(self._slots) >= MOST_KNOWN:
+                self._slots.clear()
+            self._slots[resource] = slot
         return slot
 
-    def slot_of_resource(self, resource: str) -> int:
-        slot = self.known.get(resource)
-        if slot is None:
-            slot = slot_of(f"{{{resource}}}")
-            if len(self.known) >= MOST_KNOWN:
-                self.known.clear()
-            self.known[resource] = slot
-        return slot
+    def usual_slot(self, op: StoreOp, now: float) -> int | None:
+        """The slot of a single resource in a namespace whose setting was checked lately; else None."""
+        if now >= self._check_again_at:
+            self._check_again_at = now + CHECK_AGAIN
+            self._checked.clear()
+            self._slots.clear()
+        slot = self._slots.get(op.resource)
+        return slot if slot is not None and type(op) is not Group and not self.unchecked(op.resource) else None
+
+    def unchecked(self, resource: str) -> bool:
+        """True for a namespace whose setting is not known yet."""
+        namespace, slash, _ = resource.partition("/")
+        return bool(slash) and namespace not in self._checked
+
+    def check(self, resource: str, found: Any) -> None:
+        """``found``: the setting of its namespace that the store has."""
+        if found not in (self.by, self.by.encode()):
+            raise naming.mismatch(resource, self.by, found)
+        self._checked.add(resource.partition("/")[0])
+
+    def common_slot(self, resources: Iterable[str]) -> int:
+        """The one slot of all these; Unsupported when there are several."""
+        slots = {self.slot(resource) for resource in resources}
+        if len(slots) > 1:
+            raise Unsupported(APART)
+        return slots.pop()
+
+    def stored_name(self, resource: str) -> str:
+        """The name that the keys have."""
+        return naming.stored(resource) if self.by_namespace else resource
+
+    def stored(self, op: StoreOp) -> StoreOp:
+        """The op with the names that the keys have."""
+        return naming.stored_op(op) if self.by_namespace else op
+
+    # ------------------------------------------------------------ the map
 
     def moved(self, slot: int, address: Address) -> None:
         """A node has told us so. Others may have moved with it: the map is read again soon."""
-        self._owners[slot] = self.node(address)
+        self._owners[slot] = self.announced(address)
         self.doubted = True
 
     def doubt(self) -> None:
@@ -178,7 +224,7 @@ class Cluster:
         owners: list[Node | None] = [None] * SLOTS
         for first, last, master, *_ in ranges:
             host, port = _host(master) or asked.address[0], int(master[1])
-            node = self.node((host, port))
+            node = self.announced((host, port))
             owners[first : last + 1] = [node] * (last + 1 - first)
         self._masters = list(dict.fromkeys(node for node in owners if node is not None))
         self._owners = owners

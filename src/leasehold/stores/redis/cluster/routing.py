@@ -11,9 +11,10 @@ from collections.abc import Callable, Generator
 import hiredis
 
 from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
-from leasehold._core.ops import Page
-from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
-from leasehold.stores.redis.cluster.nodes import Address, Cluster, Node, Redirected
+from leasehold._core.ops import Claim, Group, Page, Rejected, Replies, Scan
+from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
+from leasehold.stores.redis.cluster import naming
+from leasehold.stores.redis.cluster.nodes import Address, Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.failures import TooManyConnections
 
 MOST_HOPS = 8
@@ -59,6 +60,29 @@ class Routing(NamedTuple):
     give_up: float
     now: Callable[[], float]
     connected: Callable[[Node], bool]
+
+    def op(self, op: Any, first: tuple[Node, LeaseholdError] | None = None) -> Generator[Step, Any, Any]:
+        """Send an op about one or several resources. ``first``: what came of a try that is over."""
+        try:
+            slot = yield from self._slot(op)
+        except InvalidRequest as error:  # a claim gets this as a reply: nothing was taken
+            if isinstance(op, Claim):
+                return Rejected(str(error))
+            if isinstance(op, Group) and isinstance(op.steps[0], Claim):
+                return Replies((Rejected(str(error)),))
+            raise
+        return (yield from self.to_slot(slot, self.cluster.stored(op), first))
+
+    def _slot(self, op: Any) -> Generator[Step, Any, int]:
+        """The one slot of all that the op is about. The setting of their namespace is recorded in the store."""
+        cluster = self.cluster
+        resources = [step.resource for step in op.steps] if isinstance(op, Group) else [op.resource]
+        slot = cluster.common_slot(resources)
+        for resource in resources:
+            if cluster.unchecked(resource):
+                command = naming.marker(resource, cluster.by)
+                cluster.check(resource, (yield from self.to_slot(slot_of(key_of(command)), command)))
+        return slot
 
     def to_slot(
         self, slot: int, payload: Any, first: tuple[Node, LeaseholdError] | None = None
@@ -110,7 +134,7 @@ class Routing(NamedTuple):
             yield Pause(PAUSE)
             return None
         if word == "ASK":
-            return self.cluster.node(address)
+            return self.cluster.announced(address)
         self.cluster.moved(slot, address)
         return None
 
@@ -134,7 +158,10 @@ class Routing(NamedTuple):
         if not left:
             return Page((), "")
         name, node = left[0]
-        page: Page = yield Send(node, False, op._replace(cursor=cursor if name == place else ""))
+        sent = self.cluster.stored(op)._replace(cursor=cursor if name == place else "")  # type: ignore[call-arg]
+        page: Page = yield Send(node, False, sent)
+        if isinstance(op, Scan):
+            page = naming.listed(op, page, self.cluster.by)
         if page.cursor:
             return page._replace(cursor=f"{name}/{page.cursor}")
         return page._replace(cursor=f"{left[1][0]}/" if len(left) > 1 else "")

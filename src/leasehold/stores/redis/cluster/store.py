@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Push
 from leasehold._core.ports import Clock
-from leasehold.errors import Unsupported
 from leasehold.stores.redis.cluster.connection import ClusterConnection
-from leasehold.stores.redis.cluster.nodes import APART, Cluster
+from leasehold.stores.redis.cluster.nodes import Cluster
 from leasehold.stores.redis.cluster.urls import cluster_from_url
 from leasehold.stores.redis.cluster.watchdog import ClusterWatchdog
 from leasehold.stores.redis.store import RedisStore
@@ -31,10 +30,13 @@ class ClusterStore(RedisStore):
     def where(self) -> str:
         return f"in the Cluster at {self._server}"
 
+    def choose_slots(self, by: str) -> None:
+        """``connect(slot=...)``: what decides about the slot of a resource."""
+        self._server.by = by
+
     def check_together(self, resources: Sequence[str]) -> None:
-        """Whether these may be taken in one step: Unsupported, unless one node has them all for certain."""
-        if len({self._server.slot_of_resource(resource) for resource in resources}) > 1:
-            raise Unsupported(APART)
+        """Unsupported, unless one node decides about all of these."""
+        self._server.common_slot(resources)
 
     def _thread_connection(self, counts: bool = True) -> ClusterConnection:  # type: ignore[override]
         return ClusterConnection(self._server, self._connections.discard, counts)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from leasehold.stores.redis.watchdog_connection import (
     CONNECT_PAUSE,
     CONNECT_SECONDS,
     MANY,
+    Outcomes,
     WatchdogConnection,
 )
 
@@ -122,18 +123,22 @@ class ClusterWatchdog(WatchdogConnection):
 
     # ------------------------------------------------------------ one round
 
+    def execute_many(self, ops: Sequence[StoreOp]) -> Outcomes:
+        return super().execute_many([self._server.stored(op) for op in ops])
+
     def _renew_many(self, batches: Sequence[Sequence[Holding]], give_up: float) -> list[Sequence[int] | LeaseholdError]:
         """A command for each slot, all in one write for each node. Of a batch of which only some were not renewed, each
         of those is renewed alone: the others are not to suffer for a node that does not answer."""
+        cluster = self._server
         commands: list[protocol.Command] = []
         places: list[tuple[int, list[int]]] = []  # of each command: its batch, and where its leases are in that
         for number, batch in enumerate(batches):
             by_slot: dict[int, list[int]] = {}
             for at, one in enumerate(batch):
-                by_slot.setdefault(self._server.slot_of_resource(one.name.text), []).append(at)
+                by_slot.setdefault(cluster.slot(one.name.text), []).append(at)
             for together in by_slot.values():
                 leases = [batch[at] for at in together]
-                many = [(one.name.text, one.owner, one.fence, one.ttl_ms, 0) for one in leases]
+                many = [(cluster.stored_name(one.name.text), one.owner, one.fence, one.ttl_ms, 0) for one in leases]
                 commands.append(protocol.renewals(many))
                 places.append((number, together))
         errors: list[list[LeaseholdError]] = [[] for _ in batches]
@@ -153,7 +158,7 @@ class ClusterWatchdog(WatchdogConnection):
         groups: list[list[Any]] = []
         last = None
         for op in ops:
-            slot = self._server.slot(op) if protocol.plain(op) else None
+            slot = slot_of(f"{{{op.resource}}}") if protocol.plain(op) else None
             if slot is not None and slot == last and len(groups[-1]) < MANY:
                 groups[-1].append(op)
             else:
@@ -290,7 +295,7 @@ class Batch:
             if error.word == "MOVED" and error.address is not None:
                 self._cluster.moved(self._slots[at], error.address)
             elif error.word == "ASK" and error.address is not None:
-                self._asking[at] = self._cluster.node(error.address)
+                self._asking[at] = self._cluster.announced(error.address)
             elif error.word == "CLUSTERDOWN":
                 self._cluster.doubt()
                 return error
