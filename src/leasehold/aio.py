@@ -24,10 +24,11 @@ def connect(
     observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
     durability: str | None = None,
+    slot: str = "resource",
 ) -> AsyncLeasehold:
     """A coordinator for asyncio, over the store that ``target`` names; see :func:`leasehold.connect`."""
     return AsyncLeasehold(
-        open_store(target),
+        open_store(target, slot),
         namespace=namespace,
         wait=wait,
         observers=observers,

@@ -439,6 +439,7 @@ def connect(
     observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
     durability: str | None = None,
+    slot: str = "resource",
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 
@@ -446,7 +447,9 @@ def connect(
     ``memory://`` (this process); or a client of redis-py or valkey-py, whose server and settings are used and which is
     never closed. Without one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is
     the default of every lock; ``observers`` receive the events (``leasehold.observe``); ``hide_ids`` is a key under
-    which ids are hashed before they are stored; ``durability`` is that of every lease that asks for no other.
+    which ids are hashed before they are stored; ``durability`` is that of every lease that asks for no other. In a
+    Redis Cluster (``redis+cluster://host1,host2``) each lock is in the slot of its own name; with ``slot="namespace"``
+    all locks of a namespace share one, so that ``all`` takes them.
 
     >>> import leasehold
     >>> with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:
@@ -454,7 +457,7 @@ def connect(
     'report-export:42'
     """
     return Leasehold(
-        open_store(target),
+        open_store(target, slot),
         namespace=namespace,
         wait=wait,
         observers=observers,

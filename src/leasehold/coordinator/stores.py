@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Protocol, cast
 from leasehold._core.ports import Store
@@ -19,12 +20,27 @@ if TYPE_CHECKING:
     Target = str | Client | Store
 
 REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
+SLOTS = ("resource", "namespace")
 SENTINEL = ("redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel")
-LATER = ("redis+cluster", "redlock", "etcd", "zk", "postgresql")
+CLUSTER = ("redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster")
+LATER = ("redlock", "etcd", "zk", "postgresql")
 
 
-def open_store(target: Target | None) -> Store:
-    """The store that a URL names or a client connects to. Nothing is opened yet."""
+def open_store(target: Target | None, slot: str = "resource") -> Store:
+    """The store that a URL names or a client connects to. Nothing is opened yet. ``slot``: what decides about the slot
+    of a lock in a Redis Cluster, ``resource`` or ``namespace``."""
+    if slot not in SLOTS:
+        raise InvalidRequest(f"slot must be one of {', '.join(SLOTS)}, not {slot!r}")
+    store = _open(target)
+    if slot != "resource":
+        choose = getattr(store, "choose_slots", None)
+        if choose is None:
+            raise InvalidRequest(f"slot={slot!r} is for a Redis Cluster: a store on {store.name} has no slots")
+        choose(slot)
+    return store
+
+
+def _open(target: Target | None) -> Store:
     if _in_sub_interpreter():
         raise Unsupported(
             "Leasehold does not work in a sub-interpreter: leases can be neither renewed nor given back there. Use it "
@@ -49,8 +65,8 @@ def open_store(target: Target | None) -> Store:
         from leasehold.stores.sqlite import SQLiteStore
 
         return SQLiteStore(_sqlite_path(rest))
-    if scheme in REDIS or scheme in SENTINEL:
-        return _of_redis(scheme, target)
+    if scheme in SERVERS:
+        return SERVERS[scheme](target)
     if scheme in LATER:
         raise Unsupported(
             f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
@@ -82,16 +98,6 @@ def _of_client(thing: object) -> Store:
     return open_client(thing)
 
 
-def _of_redis(scheme: str, url: str) -> Store:
-    package, server = _redis(), cast("Any", url)
-    if scheme in SENTINEL:
-        from leasehold.stores.redis import sentinel
-
-        server = sentinel.from_url(url)
-    store: Store = package.RedisStore(server)
-    return store
-
-
 def _redis() -> Any:
     import select
 
@@ -107,6 +113,33 @@ def _redis() -> Any:
             raise
         raise Unsupported("a store on Redis or Valkey needs hiredis: pip install 'leasehold[redis]'") from error
     return package
+
+
+def _one_redis(url: str) -> Store:
+    store: Store = _redis().RedisStore(url)
+    return store
+
+
+def _sentinel(url: str) -> Store:
+    package = _redis()
+    from leasehold.stores.redis import sentinel
+
+    store: Store = package.RedisStore(sentinel.from_url(url))
+    return store
+
+
+def _cluster(url: str) -> Store:
+    _redis()
+    from leasehold.stores.redis.cluster.store import ClusterStore
+
+    return ClusterStore(url)
+
+
+SERVERS: dict[str, Callable[[str], Store]] = {
+    **dict.fromkeys(REDIS, _one_redis),
+    **dict.fromkeys(SENTINEL, _sentinel),
+    **dict.fromkeys(CLUSTER, _cluster),
+}
 
 
 def _without_options(scheme: str, rest: str) -> str:

@@ -455,6 +455,9 @@ def checked(engine: Engine, locks: tuple[Any, ...], flavour: type[L]) -> tuple[L
                 resource=lock.resource,
             )
         seen.add(lock.resource)
+    check_together = getattr(engine.store, "check_together", None)
+    if check_together is not None:  # a store on several servers
+        check_together(seen)
     return locks
 
 

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from leasehold._core.driver import drive, drive_async
 from leasehold._core.light_typing import Any
@@ -23,6 +23,7 @@ from leasehold.observe import log
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis import clients, failures, protocol
 from leasehold.stores.redis.clients import family
+from leasehold.stores.redis.cluster.nodes import Cluster
 from leasehold.stores.redis.sentinel import SentinelServer
 from leasehold.stores.redis.store import RedisStore
 from leasehold.stores.redis.target import CONNECT_TIMEOUT, TLS_OPTIONS, Sentinels, Target
@@ -218,17 +219,23 @@ SPECIAL = (
 )
 REFUSED = {
     "MultiDBClient": "a MultiDBClient moves between databases that share no leases: give it the client of one",
-    "RedisCluster": "this version has no store for Cluster",
-    "ValkeyCluster": "this version has no store for Cluster",
+    "ClusterPipeline": "a pipeline sends nothing until it is executed: give it the client",
     "Pipeline": "a pipeline sends nothing until it is executed: give it the client",
     "PubSub": "give it the client",
     "Lock": "give it the client",
 }
 
 
+CLUSTERS = ("RedisCluster", "ValkeyCluster")
+
+
 def open_client(client: Any, clock: Clock | None = None) -> RedisStore | ClientStore:
     """The store behind a client. Sends nothing."""
     clients.check(client, "connect()", REFUSED)
+    if any(cls.__name__ in CLUSTERS and family(cls) for cls in type(client).__mro__):
+        from leasehold.stores.redis.cluster.store import ClusterStore
+
+        return ClusterStore(cluster_of(client), clock)
     sentinels = sentinels_of(client)
     if sentinels is not None:
         return RedisStore(SentinelServer(sentinels), clock)
@@ -249,11 +256,11 @@ def address_of(client: Any) -> Target | None:
         return None
     if not family(type(pool)) or _special(settings):
         return None
-    return _target(settings, kind.__name__ == "SSLConnection")
+    return target_of(settings, kind.__name__ == "SSLConnection").checked()
 
 
-def _target(settings: dict[str, Any], tls: bool) -> Target:
-    """By the settings of a client's connections."""
+def target_of(settings: Mapping[str, Any], secure: bool) -> Target:
+    """The settings of a client's connections, as ours have them."""
     provider = settings.get("credential_provider")
     return Target(
         host=settings.get("host") or "localhost",
@@ -263,10 +270,29 @@ def _target(settings: dict[str, Any], tls: bool) -> Target:
         username=settings.get("username") or "",
         password=settings.get("password") or "",
         credentials=provider.get_credentials if provider is not None else None,
-        tls={name: settings[name] for name in TLS_OPTIONS if settings.get(name) is not None} if tls else None,
+        tls={name: settings[name] for name in TLS_OPTIONS if settings.get(name) is not None} if secure else None,
         client_name=settings.get("client_name") or "",
         connect_timeout=float(settings.get("socket_connect_timeout") or CONNECT_TIMEOUT),
-    ).checked()
+    )
+
+
+def cluster_of(client: Any) -> Cluster:
+    """The nodes that a client of a Cluster begins with, and the settings of its connections. Its own connections are
+    not used, so one that does more than connect and send is refused."""
+    manager = getattr(client, "nodes_manager", None)
+    settings: Any = getattr(client, "connection_kwargs", None) or getattr(manager, "connection_kwargs", None)
+    nodes = [(node.host, int(node.port)) for node in getattr(manager, "startup_nodes", {}).values()]
+    own = [name for name in SPECIAL if not name.endswith("_connect_func")]
+    special = not isinstance(settings, dict) or any(settings.get(name) for name in own)
+    if special or not nodes or not _sends_unchanged(client) or getattr(client, "user_on_connect_func", None):
+        raise Unsupported(
+            f"connect() cannot use this {type(client).__name__}: it has settings or commands of its own, which "
+            "Leasehold's connections do not have. Give a URL such as redis+cluster://host1,host2"
+        )
+    secure = bool(settings.get("ssl")) or getattr(settings.get("connection_class"), "__name__", "") == "SSLConnection"
+    if _only_async(settings.get("credential_provider")):
+        raise Unsupported("connect() cannot use a credential provider that gets credentials for asyncio only")
+    return Cluster(target_of(settings, secure).checked(), nodes, getattr(manager, "address_remap", None))
 
 
 def _special(settings: dict[str, Any]) -> bool:
@@ -301,7 +327,7 @@ def _sentinels(manager: Any, service: str, settings: dict[str, Any], tls: bool) 
     return Sentinels(
         targets=targets,
         service=service,
-        primary=_target(settings, tls),
+        primary=target_of(settings, tls).checked(),
         force_host=str(getattr(manager, "_force_master_ip", None) or ""),
         least_others=int(manager.min_other_sentinels or 0),
     )

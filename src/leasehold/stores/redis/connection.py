@@ -144,7 +144,7 @@ class RedisConnection:
         if type(reply) is ReplyError:
             if failures.demoted(reply):
                 self.drop()
-            raise failures.refusal(self._server.name, reply) from reply
+            raise self._server.refusal(reply) from reply
         return reply
 
     def execute_command(self, command: protocol.Command, seconds: float) -> Any:

@@ -329,7 +329,7 @@ class LoopConnection:
         if type(reply) is ReplyError:
             if failures.demoted(reply):
                 self._leave()
-            raise failures.refusal(self._server.name, reply) from reply
+            raise self._server.refusal(reply) from reply
         return reply
 
     async def execute_command(self, command: protocol.Command, seconds: float) -> Any:

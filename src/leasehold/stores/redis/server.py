@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.sockets import Broken, RedisSocket
@@ -69,6 +69,10 @@ class Server:
         """That of a new connection."""
         return Handshake(target, channel, first=not self.checked)
 
+    def refusal(self, reply: BaseException) -> LeaseholdError:
+        """An error reply as an error of ours."""
+        return failures.refusal(self.name, reply)
+
     def open(self, channel: str, give_up: float, pushes: deque[Any]) -> tuple[RedisSocket, bool]:
         """A new socket that appends its pushes there, and whether it receives any."""
         if self.closed:
@@ -112,6 +116,10 @@ class Server:
         finally:
             with self._lock:
                 self._opening -= 1
+
+    def close(self) -> None:
+        """Open no connection from now on."""
+        self.closed = True
 
     def forked(self) -> None:
         """In the child: no socket is open, and no thread holds the lock."""

@@ -128,11 +128,20 @@ class RedisSocket:
 
     def exchange_into(self, replies: list[Any], commands: Sequence[tuple[Any, ...]], give_up: float) -> None:
         """The same. Each reply is appended to an empty list as it arrives: those before an error are not lost."""
+        self.send_many(commands, give_up)
+        self.receive_many(replies, len(commands), give_up)
+
+    def send_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> None:
+        """The first half of that: until ``receive_many`` has read the replies, the socket is busy."""
         self.busy = True
         self._expect_no_reply()
         give_up = min(give_up, time.monotonic() + self._reply_timeout)
         self._send(b"".join(map(pack, commands)), give_up)
-        while len(replies) < len(commands):
+
+    def receive_many(self, replies: list[Any], count: int, give_up: float) -> None:
+        """The second half. What has arrived is read even when the time is over."""
+        give_up = min(give_up, time.monotonic() + self._reply_timeout)
+        while len(replies) < count:
             replies.append(self._receive(give_up))
         self.busy = False
 

@@ -44,10 +44,10 @@ class RedisStore:
     def __init__(self, server: str | Target | Server, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         target = from_url(server) if isinstance(server, str) else server
-        self._server = target if isinstance(target, Server) else Server(target)
+        self._server = Server(target) if isinstance(target, Target) else target
         self._connections: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
         self._loop_connections: set[LoopConnection] = set()
-        self._watchdog = WatchdogConnection(self._server)
+        self._watchdog = self._watchdog_connection()
         self._beyond_limit = self._permits()
 
     @property
@@ -72,9 +72,24 @@ class RedisStore:
         return self._watchdog.renew_many(batches, budget_ms)
 
     def connection(self) -> RedisConnection:
-        connection = RedisConnection(self._server, self._connections.discard)
+        connection = self._thread_connection()
         self._connections.add(connection)
         return connection
+
+    # ------------------------------------------------------------ what a store on several servers overrides
+
+    def _thread_connection(self, counts: bool = True) -> RedisConnection:
+        return RedisConnection(self._server, self._connections.discard, counts)
+
+    def _loop_connection(self, notify: Callable[[Push], None]) -> LoopConnection:
+        from leasehold.stores.redis.loop_connection import LoopConnection  # only users of asyncio load it
+
+        return LoopConnection(self._server, notify, self._loop_connections.discard)
+
+    def _watchdog_connection(self) -> WatchdogConnection:
+        return WatchdogConnection(self._server)
+
+    # ------------------------------------------------------------ the same for all
 
     def execute_beyond_limit(self, command: Command, seconds: float, refused: TooManyConnections) -> Any:
         """Send one command of a result store although ``max_connections`` are open, over a connection that is closed
@@ -85,7 +100,7 @@ class RedisStore:
         if not permits.acquire(timeout=seconds):
             raise refused
         try:
-            with closing(RedisConnection(self._server, self._connections.discard, counts=False)) as connection:
+            with closing(self._thread_connection(counts=False)) as connection:
                 self._connections.add(connection)
                 return connection.execute_command(command, give_up - time.monotonic())
         finally:
@@ -96,9 +111,7 @@ class RedisStore:
         return threading.Semaphore(min(most, MOST_BEYOND_LIMIT))
 
     def listen(self, notify: Callable[[Push], None]) -> LoopConnection:
-        from leasehold.stores.redis.loop_connection import LoopConnection  # only users of asyncio load it
-
-        connection = LoopConnection(self._server, notify, self._loop_connections.discard)
+        connection = self._loop_connection(notify)
         self._loop_connections.add(connection)
         return connection
 
@@ -123,7 +136,7 @@ class RedisStore:
         self._loop_connections = set()
 
     def close(self) -> None:
-        self._server.closed = True
+        self._server.close()
         for connection in list(self._connections):
             connection.close()
         self._watchdog.close()

@@ -137,7 +137,7 @@ class WatchdogConnection:
         """In order, and all in one write. ``together``: plain renewals that follow one another are one script, that of
         shared leases; those of leases that are held alone come by ``renew_many``. None: that one was not renewed, and
         the script does not say why."""
-        groups: list[list[Any]] = _groups(ops) if together else [[op] for op in ops]
+        groups: list[list[Any]] = self._groups(ops) if together else [[op] for op in ops]
         commands = [_command(group) for group in groups]
         wanted = sorted({one for op in ops if (one := durable.durability(op))})
         seconds = (give_up - time.monotonic()) / max(len(wanted), 1)
@@ -156,6 +156,19 @@ class WatchdogConnection:
                     renewed[place - 1] = None
                 outcomes += renewed
         return outcomes
+
+    def _groups(self, ops: Sequence[StoreOp]) -> list[list[Any]]:
+        """The ops in order; those that may travel in one script together."""
+        groups: list[list[Any]] = []
+        together = False
+        for op in ops:
+            plain = protocol.plain(op)
+            if plain and together and len(groups[-1]) < MANY:
+                groups[-1].append(op)
+            else:
+                groups.append([op])
+            together = plain
+        return groups
 
     def _confirmed(self, reply: Reply, op: StoreOp, confirmed: dict[str, Any]) -> Reply | LeaseholdError:
         """The reply; or the error of a renewal that had to be confirmed and was not."""
@@ -189,7 +202,7 @@ class WatchdogConnection:
     def _refusal(self, reply: BaseException) -> LeaseholdError:
         if failures.demoted(reply):
             self._connection.drop()
-        error = failures.refusal(self._server.name, reply)
+        error = self._server.refusal(reply)
         error.__cause__ = reply
         return error
 
@@ -207,19 +220,6 @@ class WatchdogConnection:
             return replies + [error] * (len(commands) - len(replies))
         socket.used = time.monotonic()
         return replies
-
-
-def _groups(ops: Sequence[StoreOp]) -> list[list[Any]]:
-    groups: list[list[Any]] = []
-    together = False
-    for op in ops:
-        plain = protocol.plain(op)
-        if plain and together and len(groups[-1]) < MANY:
-            groups[-1].append(op)
-        else:
-            groups.append([op])
-        together = plain
-    return groups
 
 
 def _command(group: list[Any]) -> protocol.Command:

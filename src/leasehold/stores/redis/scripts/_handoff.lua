@@ -24,7 +24,8 @@
             if silent >= 0 and silent <= patience and minted < 9007112854740992 then
                 local written = string.format('%.0f', minted)
                 call('HDEL', KEYS[4], '') -- a server that refuses writes does so before a push is sent
-                local receivers = redis.pcall('PUBLISH', address, 'granted ' .. written .. ' ' .. beat .. ' ' .. ttl .. ' 0 '
+-- include _publish
+                local receivers = tell(address, 'granted ' .. written .. ' ' .. beat .. ' ' .. ttl .. ' 0 '
                     .. first .. ' ' .. string.sub(KEYS[1], 10, -8))
                 if type(receivers) == 'number' and receivers > 0 then
                     call('LREM', KEYS[3], 1, first)

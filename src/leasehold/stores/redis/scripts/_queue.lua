@@ -86,13 +86,15 @@ local function walk(visit)
     return true
 end
 
+-- include _publish
+
 -- To a channel of ours alone: an address is read from a key, which another program may have written.
 local function publish(address, event, owner, fence, beat, remaining, slots)
     if string.sub(address, 1, 13) ~= 'lock:v1:push:' then
         return 0
     end
     local resource = string.sub(OWNER, 10, -8)
-    return redis.pcall('PUBLISH', address, event .. ' ' .. fence .. ' ' .. beat .. ' ' .. remaining .. ' ' .. slots .. ' '
+    return tell(address, event .. ' ' .. fence .. ' ' .. beat .. ' ' .. remaining .. ' ' .. slots .. ' '
         .. owner .. ' ' .. resource)
 end
 

@@ -1,0 +1,228 @@
+"""An event loop's connections to the nodes of a Cluster, shared by all tasks of that loop: one for each node that they
+have used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from copy import copy
+
+from leasehold._core.driver import drive_async
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.ops import LISTINGS, Push, Reply, StoreOp
+from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.stores.redis import failures, protocol
+from leasehold.stores.redis.cluster.connection import ASKING, new_channel
+from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
+from leasehold.stores.redis.cluster.routing import MAP, AskForMap, ReadMap, Routing, Send, Step, key_of, read_map
+from leasehold.stores.redis.connection import ReplyError
+from leasehold.stores.redis.loop_connection import LoopConnection
+from leasehold.stores.redis.protocol import pack
+from leasehold.stores.redis.sockets import SLOW, Broken, NotSent
+
+if TYPE_CHECKING:
+    from leasehold._core.claims import ClaimTemplate
+
+
+class NodeLoopConnection(LoopConnection):
+    """An event loop's connection to one node."""
+
+    def __init__(self, node: Node, notify: Callable[[Push], None], channel: str) -> None:
+        super().__init__(node, notify, lambda connection: None)
+        self.address = self._channel = channel
+
+    def connected(self) -> bool:
+        return self._socket is not None
+
+    async def send(self, op: StoreOp, asking: bool, give_up: float) -> Reply:
+        """Within the time that is left."""
+        left_ms = max(int((give_up - self._loop.time()) * 1000), 1)
+        if op.budget_ms > left_ms:
+            op = op._replace(budget_ms=left_ms)
+        if not asking:
+            return await self.execute_async(op)
+        await self._ready(give_up)
+        if not self._gets_pushes:
+            op = protocol.without_pushes(op)
+        command = protocol.command(op)
+        reply = await self._ask(command, give_up)
+        if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):
+            reply = await self._ask(protocol.with_text(command), give_up)
+        if type(reply) is ReplyError:
+            raise self._server.refusal(reply) from reply
+        return protocol.decode(reply, op)
+
+    async def send_command(self, command: protocol.Command, asking: bool, give_up: float) -> Any:
+        """A command that is not an op. An error reply is raised as it is, unless it is a redirection."""
+        try:
+            if not asking:
+                return await self.execute_command(command, give_up - self._loop.time())
+            reply = await self._ask(command, give_up)
+            if type(reply) is ReplyError:
+                raise reply
+        except ReplyError as error:
+            refused = self._server.refusal(error)
+            if isinstance(refused, Redirected):
+                raise refused from error
+            raise
+        return reply
+
+    async def _ask(self, command: protocol.Command, give_up: float) -> Any:
+        """For a node that does not own the slot yet. One right behind the other: ASKING is for the next command
+        alone."""
+        try:
+            try:
+                return await self._after_asking(command, give_up)
+            except NotSent:
+                return await self._after_asking(command, give_up)
+        except Broken as error:
+            raise failures.unanswered(self._server.name, error) from error
+
+    async def _after_asking(self, command: protocol.Command, give_up: float) -> Any:
+        socket = await self._ready(give_up)
+        socket.request(pack(ASKING), give_up)
+        return await socket.request(pack(command), give_up)
+
+
+class ClusterLoopConnection:
+    """Implements ``_core.ports.AsyncConnection`` for the running event loop. ``notify`` is called there with each
+    push."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        notify: Callable[[Push], None],
+        forget: Callable[[ClusterLoopConnection], object],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._cluster = cluster
+        self._notify = notify
+        self._forget = forget
+        self._at: dict[Node, NodeLoopConnection] = {}
+        self._reading: asyncio.Task[None] | None = None
+        self.address = new_channel()
+        self._closed = False
+
+    async def execute_async(self, op: StoreOp) -> Reply:
+        cluster, now = self._cluster, self._loop.time()
+        give_up = now + op.budget_ms / 1000
+        try:
+            if type(op) in LISTINGS:
+                return await self._reply(self._routing(give_up).page(op), give_up)
+            slot = cluster.usual_slot(op, now)
+            node = None if slot is None else cluster.owner(slot)
+            if node is None or node not in self._at or cluster.doubted:
+                return await self._reply(self._routing(give_up).op(op), give_up)
+            try:
+                return await self._at[node].execute_async(cluster.stored(op))
+            except LeaseholdError as error:  # in here: an error that is kept would lead back to itself
+                return await self._reply(self._routing(give_up).op(op, (node, error)), give_up)
+        except LeaseholdError as error:
+            error.resource = op.resource or None
+            raise
+
+    async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
+        """The same for the first claim of an acquire, quicker: most of it is packed already."""
+        cluster, now = self._cluster, self._loop.time()
+        op = template.claim(owner, floor, budget_ms)
+        slot = None if cluster.by_namespace else cluster.usual_slot(op, now)
+        node = None if slot is None else cluster.owner(slot)
+        if node is None or node not in self._at or cluster.doubted:
+            return await self.execute_async(op)
+        give_up = now + budget_ms / 1000
+        try:
+            return await self._at[node].claim_async(template, owner, floor, budget_ms)
+        except LeaseholdError as error:
+            try:
+                return await self._reply(self._routing(give_up).op(op, (node, error)), give_up)
+            except LeaseholdError as final:
+                final.resource = op.resource
+                raise
+
+    async def execute_command(self, command: protocol.Command, seconds: float) -> Any:
+        """Send a command that is not an op, such as a script of a result store, to the node of its first key."""
+        give_up = self._loop.time() + seconds
+        return await self._drive(self._routing(give_up).to_slot(slot_of(key_of(command)), command), give_up)
+
+    # ------------------------------------------------------------ routing
+
+    def _routing(self, give_up: float) -> Routing:
+        return Routing(self._cluster, give_up, self._loop.time, self._connected)
+
+    async def _reply(self, flow: Generator[Step, Any, Any], give_up: float) -> Reply:
+        reply: Reply = await self._drive(flow, give_up)
+        return reply
+
+    async def _drive(self, flow: Generator[Step, Any, Any], give_up: float) -> Any:
+        async def perform(step: Any) -> Any:
+            if isinstance(step, Send):
+                node = self._node(step.node)
+                send: Any = node.send_command if type(step.payload) is tuple else node.send
+                return await send(step.payload, step.asking, give_up)
+            if isinstance(step, ReadMap):
+                return await self._read_map(step.failed, give_up)
+            return await asyncio.sleep(step.seconds)
+
+        return await drive_async(flow, perform)
+
+    async def _read_map(self, failed: Node | None, give_up: float) -> None:
+        """All tasks that need it wait for the same."""
+        if self._reading is None:
+            self._reading = self._loop.create_task(self._read(failed))
+            self._reading.add_done_callback(self._was_read)
+        try:
+            async with asyncio.timeout_at(give_up):
+                await asyncio.shield(self._reading)
+        except LeaseholdError as error:  # all tasks that wait get this one, and each sets its own resource
+            raise copy(error) from error.__cause__
+        except TimeoutError as error:
+            raise self._cluster.unreachable(Broken(SLOW)) from error
+        except asyncio.CancelledError:
+            if self._closed:  # perhaps cancelled by close(), and not the task that waits here
+                self._check_open()
+            raise
+
+    async def _read(self, failed: Node | None) -> None:
+        give_up = self._loop.time() + self._cluster.target.connect_timeout
+        await drive_async(read_map(self._cluster, failed, give_up, self._loop.time), self._ask_for_map)
+
+    def _was_read(self, task: asyncio.Task[None]) -> None:
+        self._reading = None
+        if not task.cancelled():
+            task.exception()  # the tasks that waited for it may be gone, and asyncio would warn
+
+    async def _ask_for_map(self, step: AskForMap) -> Any:
+        return await self._node(step.node).execute_command(MAP, step.seconds)
+
+    def _connected(self, node: Node) -> bool:
+        return node in self._at and self._at[node].connected()
+
+    def _node(self, node: Node) -> NodeLoopConnection:
+        self._check_open()
+        connection = self._at.get(node)
+        if connection is None:
+            connection = self._at[node] = NodeLoopConnection(node, self._notify, self.address)
+        return connection
+
+    def _check_open(self) -> None:
+        if self._cluster.closed or self._closed:
+            raise StoreUnavailable(f"the store of {self._cluster} is closed")
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """From any thread, also when the loop is closed already."""
+        self._closed = True
+        self._forget(self)
+        reading = self._reading
+        if reading is not None and not self._loop.is_closed():
+            try:
+                self._loop.call_soon_threadsafe(reading.cancel)
+            except RuntimeError:  # closed meanwhile
+                pass
+        for connection in list(self._at.values()):
+            connection.close()
+
+    def forked(self) -> None:
+        for connection in self._at.values():
+            connection.forked()

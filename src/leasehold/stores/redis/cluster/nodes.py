@@ -1,0 +1,257 @@
+"""The nodes of a Cluster: which of them has which slot, as all connections of a store share it.
+
+The map is read from any node (``CLUSTER SLOTS``) when it is first needed, after a redirection, and when a node cannot
+be reached. A redirection to another owner is believed for its slot at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from binascii import crc_hqx
+from collections.abc import Callable, Iterable
+
+from leasehold._core.light_typing import Any
+from leasehold._core.ops import Group, StoreOp
+from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
+from leasehold.stores.redis import failures
+from leasehold.stores.redis.cluster import naming
+from leasehold.stores.redis.handshake import Handshake
+from leasehold.stores.redis.server import Server
+from leasehold.stores.redis.target import Target
+
+SLOTS = 16384
+READ_AGAIN_AFTER = 1.0  # seconds between two reads of the map because of redirections
+MOST_KNOWN = 4096
+CHECK_AGAIN = 86_400.0  # seconds after which the setting of a namespace is recorded again
+APART = (
+    "hold.all takes its locks in one step, and these are in several slots of the Cluster: one node cannot decide about "
+    "them. Connect with slot='namespace', which keeps all locks of a namespace in one slot, or enter one lock inside "
+    "the other, everywhere in the same order"
+)
+Address = tuple[str, int]
+Remap = Callable[[Address], Address]
+
+
+def slot_of(key: str | bytes) -> int:
+    """The slot of a key: of its hash tag, if it has one."""
+    raw = key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")
+    start = raw.find(b"{")
+    if start >= 0:
+        end = raw.find(b"}", start + 1)
+        if end > start + 1:
+            raw = raw[start + 1 : end]
+    return crc_hqx(raw, 0) % SLOTS
+
+
+class Redirected(StoreUnavailable):
+    """A node did not execute this: another has the slot (MOVED), or takes it over (ASK), or nobody serves it now."""
+
+    def __init__(self, text: str, word: str, address: Address | None) -> None:
+        super().__init__(text)
+        self.word = word
+        self.address = address  # of the node to send it to
+
+
+class NodeHandshake(Handshake):
+    """The handshake with a node of a Cluster."""
+
+    def _check_kind(self, mode: str, role: str) -> None:
+        if mode and mode != "cluster":
+            raise Unsupported(f"Redis at {self._target} is no node of a Cluster: connect with redis://")
+
+
+class Node(Server):
+    """One node."""
+
+    def __init__(self, cluster: Cluster, address: Address) -> None:
+        super().__init__(cluster.target._replace(host=address[0], port=address[1]))
+        self.address = address
+        self.wanted = False  # a connection to it was opened, so that pushes for holders may come from it
+        self._cluster = cluster
+
+    def locate(self, give_up: float) -> Target:
+        self._want()
+        return self.target
+
+    async def locate_async(self) -> Target:
+        self._want()
+        return self.target
+
+    def _want(self) -> None:
+        if not self.wanted:
+            self.wanted = True
+            self._cluster.on_wanted()
+
+    def handshake(self, target: Target, channel: str) -> NodeHandshake:
+        return NodeHandshake(target, channel, first=not self.checked)
+
+    def refusal(self, reply: BaseException) -> LeaseholdError:
+        word, *rest = str(reply).split()
+        if word in ("MOVED", "ASK") and len(rest) == 2:
+            host, _, port = rest[1].rpartition(":")
+            to = (host or self.address[0], int(port))
+            return Redirected(f"{self.name} sends us on to {to[0]}:{to[1]} ({word})", word, to)
+        if word in ("TRYAGAIN", "CLUSTERDOWN"):
+            return Redirected(f"{self.name} {failures.NO[word]}", word, None)
+        return super().refusal(reply)
+
+
+class Cluster:
+    """All nodes. Several threads use it."""
+
+    def __init__(self, target: Target, seeds: Iterable[Address], remap: Remap | None = None) -> None:
+        self.by = naming.RESOURCE  # what decides about the slot of a resource
+        self.target = target  # the settings of every connection
+        self._remap = remap  # where a node is for us, if it gives another address
+        self.closed = False
+        self.on_wanted: Callable[[], None] = lambda: None
+        self._nodes: dict[Address, Node] = {}
+        self._owners: list[Node | None] = [None] * SLOTS
+        self._seeds = [self.node(seed) for seed in seeds]
+        self._masters: list[Node] = []
+        self.reading = threading.RLock()  # a signal handler may need the map while its thread is in here
+        self.read_at = 0.0  # when the map was last read
+        self._slots: dict[str, int] = {}  # of resources that were used lately
+        self._checked: set[str] = set()  # namespaces
+        self._check_again_at = 0.0
+        self.unreadable = ""  # why the map could not be read
+        self.doubted = True  # it may be out of date
+
+    def __str__(self) -> str:
+        return ",".join(str(seed.target) for seed in self._seeds)
+
+    @property
+    def name(self) -> str:
+        """As errors name it."""
+        return f"the Redis Cluster at {self}"
+
+    @property
+    def by_namespace(self) -> bool:
+        return self.by == naming.NAMESPACE
+
+    def node(self, address: Address) -> Node:
+        found = self._nodes.get(address)
+        if found is None:
+            found = self._nodes.setdefault(address, Node(self, address))
+            found.closed = self.closed
+        return found
+
+    def announced(self, address: Address) -> Node:
+        """The node that calls itself so."""
+        return self.node(address if self._remap is None else self._remap(address))
+
+    def nodes(self) -> list[Node]:
+        """All that we have ever heard of."""
+        return list(self._nodes.values())
+
+    def owner(self, slot: int) -> Node | None:
+        return self._owners[slot]
+
+    def masters(self) -> list[Node]:
+        """In the order of their slots."""
+        return self._masters
+
+    # ------------------------------------------------------------ slots
+
+    def slot(self, resource: str) -> int:
+        """The slot of a resource."""
+        slot = self._slots.get(resource)
+        if slot is None:
+            slot = slot_of(f"{{{self.stored_name(resource)}}}")
+            if len(self._slots) >= MOST_KNOWN:
+                self._slots.clear()
+            self._slots[resource] = slot
+        return slot
+
+    def usual_slot(self, op: StoreOp, now: float) -> int | None:
+        """The slot of a single resource in a namespace whose setting was checked lately; else None."""
+        if now >= self._check_again_at:
+            self._check_again_at = now + CHECK_AGAIN
+            self._checked.clear()
+            self._slots.clear()
+        slot = self._slots.get(op.resource)
+        return slot if slot is not None and type(op) is not Group and not self.unchecked(op.resource) else None
+
+    def unchecked(self, resource: str) -> bool:
+        """True for a namespace whose setting is not known yet."""
+        namespace, slash, _ = resource.partition("/")
+        return bool(slash) and namespace not in self._checked
+
+    def check(self, resource: str, found: Any) -> None:
+        """``found``: the setting of its namespace that the store has."""
+        if found not in (self.by, self.by.encode()):
+            raise naming.mismatch(resource, self.by, found)
+        self._checked.add(resource.partition("/")[0])
+
+    def common_slot(self, resources: Iterable[str]) -> int:
+        """The one slot of all these; Unsupported when there are several."""
+        slots = {self.slot(resource) for resource in resources}
+        if len(slots) > 1:
+            raise Unsupported(APART)
+        return slots.pop()
+
+    def stored_name(self, resource: str) -> str:
+        """The name that the keys have."""
+        return naming.stored(resource) if self.by_namespace else resource
+
+    def stored(self, op: StoreOp) -> StoreOp:
+        """The op with the names that the keys have."""
+        return naming.stored_op(op) if self.by_namespace else op
+
+    # ------------------------------------------------------------ the map
+
+    def moved(self, slot: int, address: Address) -> None:
+        """A node has told us so. Others may have moved with it: the map is read again soon."""
+        self._owners[slot] = self.announced(address)
+        self.doubted = True
+
+    def doubt(self) -> None:
+        """A node did not answer: another may have taken its place."""
+        self.doubted = True
+
+    def stale(self) -> bool:
+        """True when it is time to read the map."""
+        return self.doubted and time.monotonic() - self.read_at >= READ_AGAIN_AFTER
+
+    def candidates(self, without: Node | None) -> list[Node]:
+        """Whom to ask for the map: first those that answer, last one that did not."""
+        known = dict.fromkeys([*self._masters, *self._seeds])
+        return sorted(known, key=lambda node: node is without)
+
+    def learn(self, ranges: Any, asked: Node) -> None:
+        """The reply to CLUSTER SLOTS. A node that does not know its own address leaves it out."""
+        owners: list[Node | None] = [None] * SLOTS
+        for first, last, master, *_ in ranges:
+            host, port = _host(master) or asked.address[0], int(master[1])
+            node = self.announced((host, port))
+            owners[first : last + 1] = [node] * (last + 1 - first)
+        self._masters = list(dict.fromkeys(node for node in owners if node is not None))
+        self._owners = owners
+        self.read_at = time.monotonic()
+        self.doubted = False
+        self.unreadable = ""
+
+    def unserved(self, slot: int) -> StoreUnavailable:
+        return StoreUnavailable(self.unreadable or f"no node of the Cluster at {self} serves slot {slot}")
+
+    def unreachable(self, error: BaseException | None) -> StoreUnavailable:
+        why = str(error) if error is not None else "there was no time left to ask"
+        return StoreUnavailable(f"no node of the Cluster at {self} tells which node has which slot: {why}")
+
+    def close(self) -> None:
+        self.closed = True
+        for node in self.nodes():
+            node.closed = True
+
+    def forked(self) -> None:
+        self.reading = threading.RLock()
+        for node in self.nodes():
+            node.forked()
+            node.wanted = False
+
+
+def _host(master: Any) -> str:
+    """The host of a node in CLUSTER SLOTS: an address or a name; empty where the node does not know it."""
+    host = (master[0] or b"").decode()
+    return "" if host == "?" else host

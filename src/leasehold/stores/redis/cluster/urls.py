@@ -1,0 +1,32 @@
+"""The address of a Cluster: ``redis+cluster://[user:password@]host[:port],host[:port][?option=value&...]``."""
+
+from __future__ import annotations
+
+from leasehold.errors import InvalidRequest
+from leasehold.stores.redis.cluster.nodes import Address, Cluster
+from leasehold.stores.redis.target import from_url
+
+SCHEMES = ("redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster")
+
+
+def cluster_from_url(url: str) -> Cluster:
+    """Some of its nodes, one at least: they name the others. Each host is read as that of a URL with one."""
+    scheme, _, rest = url.partition("://")
+    end = min([rest.find(mark) for mark in "/?#" if mark in rest], default=len(rest))
+    login, separator, hosts = rest[:end].rpartition("@")
+    single = scheme.removesuffix("+cluster")
+    targets = []
+    for host in hosts.split(","):
+        if not host:
+            raise InvalidRequest(f"the {scheme} URL names its nodes with commas between them: {scheme}://host1,host2")
+        targets.append(from_url(f"{single}://{login}{separator}{host}{rest[end:]}"))
+    first = targets[0]
+    check_database(first.db)
+    seeds: list[Address] = [(target.host, target.port) for target in targets]
+    return Cluster(first, dict.fromkeys(seeds))
+
+
+def check_database(number: int) -> None:
+    """A Cluster has no database but 0."""
+    if number:
+        raise InvalidRequest(f"a Redis Cluster has only database 0, not {number}")
