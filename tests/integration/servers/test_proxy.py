@@ -90,6 +90,44 @@ def test_held_replies_come_late(direct: redis.Redis, proxy: Proxy) -> None:
         assert line.recv(100) == b":1\r\n"
 
 
+def test_delayed_requests_are_on_their_way(client: redis.Redis, direct: redis.Redis, proxy: Proxy) -> None:
+    """The server has not heard of them. A network that is good again delivers them at once."""
+    proxy.delay(requests=PATIENCE)
+    gives_up(client, "count")
+    assert proxy.waiting and direct.get("count") is None
+    proxy.release()
+    comes_true(direct, "count", b"1")
+
+
+def test_delayed_replies_are_on_their_way(client: redis.Redis, direct: redis.Redis, proxy: Proxy) -> None:
+    """The server has done it, the client does not know."""
+    proxy.delay(replies=PATIENCE)
+    gives_up(client, "count")
+    assert direct.get("count") == b"1"
+
+
+def test_what_is_delayed_arrives_in_order(client: redis.Redis, proxy: Proxy) -> None:
+    """Also when the delay changes while something is on its way; then nothing is left there."""
+    with socket.create_connection(("127.0.0.1", proxy.port)) as line:
+        for delay in (0.1, 0.05, 0.0):
+            proxy.delay(requests=delay, replies=delay)
+            line.sendall(b"INCR count\r\n")
+            proxy.settle()
+        with line.makefile("rb") as replies:
+            assert [replies.readline() for _ in range(3)] == [b":1\r\n", b":2\r\n", b":3\r\n"]
+    assert client.get("count") == b"3"
+    proxy.settle()
+    assert not proxy.waiting
+
+
+def test_a_delayed_connection_ends_after_its_last_byte(proxy: Proxy, direct: redis.Redis) -> None:
+    """A client that has left is still heard."""
+    proxy.delay(requests=0.1)
+    with socket.create_connection(("127.0.0.1", proxy.port)) as line:
+        line.sendall(b"SET key value\r\n")
+    comes_true(direct, "key", b"value")
+
+
 def test_new_connections_are_held_too(direct: redis.Redis, proxy: Proxy) -> None:
     """Who comes while requests are held waits like the others."""
     proxy.hold_requests()

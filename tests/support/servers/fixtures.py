@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from tests.support.servers.certificates import Certificates
+from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.servers.redlock import RedlockServers
+from tests.support.servers.replicas import RedisReplicas
+from tests.support.servers.sentinel import RedisSentinel
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +55,62 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """For a server with TLS and its clients."""
     folder: Path = tmp_path_factory.mktemp("certificates")
     return Certificates(folder)
+
+
+# ---------------------------------------------------------------- several servers, for the whole run
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[RedisCluster]:
+    """Three masters with a replica each; take ``redis_cluster``."""
+    with RedisCluster(3, 1, node_timeout_ms=1000) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def redis_cluster(shared_cluster: RedisCluster) -> RedisCluster:
+    """An empty Cluster, which a test may harm: the next one finds it whole."""
+    shared_cluster.wipe()
+    return shared_cluster
+
+
+@pytest.fixture(scope="session")
+def shared_sentinel() -> Iterator[RedisSentinel]:
+    """A primary, a replica and three Sentinels; take ``redis_sentinel``."""
+    with RedisSentinel() as sentinel:
+        yield sentinel
+
+
+@pytest.fixture
+def redis_sentinel(shared_sentinel: RedisSentinel) -> RedisSentinel:
+    """An empty service, which a test may harm: the next one finds it whole."""
+    shared_sentinel.wipe()
+    return shared_sentinel
+
+
+@pytest.fixture(scope="session")
+def shared_replicas() -> Iterator[RedisReplicas]:
+    """A primary and two replicas, without Sentinels; take ``redis_replicas``."""
+    with RedisReplicas(2) as replicas:
+        yield replicas
+
+
+@pytest.fixture
+def redis_replicas(shared_replicas: RedisReplicas) -> RedisReplicas:
+    """An empty primary with its replicas, which a test may harm: the next one finds them whole."""
+    shared_replicas.wipe()
+    return shared_replicas
+
+
+@pytest.fixture(scope="session")
+def shared_redlock() -> Iterator[RedlockServers]:
+    """Five masters that know nothing of each other; take ``redlock_servers``."""
+    with RedlockServers() as servers:
+        yield servers
+
+
+@pytest.fixture
+def redlock_servers(shared_redlock: RedlockServers) -> RedlockServers:
+    """Five empty masters, which a test may harm: the next one finds them whole."""
+    shared_redlock.wipe()
+    return shared_redlock

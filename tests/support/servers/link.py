@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import deque
 
 
 class Stream:
@@ -15,6 +16,12 @@ class Stream:
         self.lost = False  # what comes goes nowhere
         self.ended = False  # nothing more comes
         self.waiting = bytearray()
+        self.late: deque[bytes] = deque()  # what is delayed on its way here
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self.waiting and not self.late
 
     def receive(self) -> bytes:
         """What has come; nothing is the end, also when the other side broke off."""
@@ -32,7 +39,7 @@ class Stream:
         try:
             while self.waiting and not self.held:
                 del self.waiting[: self.sink.send(self.waiting)]
-            if self.ended and not self.waiting:
+            if self.ended and self.empty:
                 self.sink.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             pass

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import selectors
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -35,6 +37,9 @@ class Proxy:
         self._holding_requests = self._holding_replies = self._silent = False
         self._drops: float = 0
         self._cuts: float = 0
+        self._delays = (0.0, 0.0)
+        self._number = 0  # of chunks that were delayed
+        self._late: list[tuple[float, int, Link, Stream]] = []  # a heap: when the next chunk of a stream arrives
         self._links: list[Link] = []
         self._forgotten: list[socket.socket] = []
         self._listener = reserve()
@@ -58,6 +63,10 @@ class Proxy:
     def hold_replies(self) -> None:
         """What the server sends waits here until ``release``."""
         self._order(partial(self._hold, replies=True))
+
+    def delay(self, requests: float = 0.0, replies: float = 0.0) -> None:
+        """What clients or the server send from now on arrives so many seconds later, in its order."""
+        self._delays = (requests, replies)
 
     def release(self) -> None:
         """A good network again: what waits is delivered. What was dropped stays so, and so do silent connections."""
@@ -96,7 +105,8 @@ class Proxy:
     @property
     def waiting(self) -> int:
         """Bytes that wait here, in both directions."""
-        return sum(len(link.requests.waiting) + len(link.replies.waiting) for link in list(self._links))
+        streams = [stream for link in list(self._links) for stream in (link.requests, link.replies)]
+        return sum(len(stream.waiting) + sum(map(len, list(stream.late))) for stream in streams)
 
     def close(self) -> None:
         """Close everything."""
@@ -121,8 +131,10 @@ class Proxy:
 
     def _run(self) -> None:
         while self._open:
-            for key, events in self._selector.select():
+            pause = max(0.0, self._late[0][0] - time.monotonic()) if self._late else None
+            for key, events in self._selector.select(pause):
                 key.data(events)
+            self._deliver()
         for one in (self._bell, self._subscriber, self._selector):
             one.close()
 
@@ -158,12 +170,29 @@ class Proxy:
             chunk = stream.receive()
             if chunk:
                 chunk = self._judge(link, chunk) if stream is link.requests else link.reply(chunk)
-            stream.waiting += chunk
+            self._send_on(link, stream, chunk)
         if link.broken:
             self._links.remove(link)
             self._drop(link.ends)
         else:
             self._settle(link)
+
+    def _send_on(self, link: Link, stream: Stream, chunk: bytes) -> None:
+        delay = self._delays[stream is link.replies]
+        if chunk and (delay or stream.late):
+            stream.late.append(chunk)
+            self._number += 1
+            heapq.heappush(self._late, (time.monotonic() + delay, self._number, link, stream))
+        else:
+            stream.waiting += chunk
+
+    def _deliver(self) -> None:
+        """What was delayed long enough has arrived."""
+        while self._late and self._late[0][0] <= time.monotonic():
+            _, _, link, stream = heapq.heappop(self._late)
+            if link in self._links:
+                stream.waiting += stream.late.popleft()
+                self._settle(link)
 
     def _judge(self, link: Link, chunk: bytes) -> bytes:
         """What is sent on."""
@@ -188,7 +217,7 @@ class Proxy:
         """Send what may go, then watch for what can come."""
         link.requests.send()
         link.replies.send()
-        if link.replies.ended and not link.replies.waiting:  # the server has closed
+        if link.replies.ended and link.replies.empty:  # the server has closed
             self._links.remove(link)
             self._drop(link.ends)
             return
@@ -224,8 +253,13 @@ class Proxy:
     def _release(self) -> None:
         self._holding_requests = self._holding_replies = self._silent = False
         self._drops = self._cuts = 0
+        self._delays = (0.0, 0.0)
+        self._late.clear()
         for link in list(self._links):
-            link.requests.held = link.replies.held = False
+            for stream in (link.requests, link.replies):
+                stream.held = False
+                stream.waiting += b"".join(stream.late)
+                stream.late.clear()
             self._settle(link)
 
     def _cut(self) -> None:

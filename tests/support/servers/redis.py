@@ -15,6 +15,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from tests.support.servers import process
 from tests.support.servers.certificates import Certificates
@@ -47,6 +48,7 @@ class RedisServer(Server):
     """A server of its own, on its own port, with its own data. It starts with ``start`` or with ``with``.
 
     ``stop`` leaves nothing behind. ``kill`` is a crash: ``start`` finds the port and the data of before.
+    ``login`` is what clients must show: a password, or a user (who may do everything) and a password.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class RedisServer(Server):
         tls: Certificates | None = None,
         appendonly: bool = False,
         port: int | None = None,
+        login: tuple[str, ...] = (),
     ) -> None:
         self.executable = executable or redis_7()
         self.version = version(self.executable)
@@ -66,13 +69,16 @@ class RedisServer(Server):
         self._places = [process.reserve(port), *([process.reserve()] if tls else [])]
         self.port, self.tls_port = (*(place.getsockname()[1] for place in self._places), 0)[:2]
         self._socket = process.home() / f"{self.port}.sock"
-        self._clock = clock
+        self.clock = clock
+        self.tls = tls
+        self.login = login
         self._options = [
             *("--bind", "127.0.0.1", "--port", str(self.port)),
             *("--unixsocket", str(self._socket), "--dir", str(self.folder)),
             *("--save", "", "--appendonly", "yes" if appendonly else "no"),
             *(("--enable-debug-command", "yes") if self.version >= (7,) else ()),
             *(("--tls-port", str(self.tls_port), *tls.options()) if tls else ()),
+            *_admission(login),
             *options,
         ]
         self._clients: list[redis.Redis] = []
@@ -82,23 +88,31 @@ class RedisServer(Server):
     @property
     def url(self) -> str:
         """Over TCP."""
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self._named()}127.0.0.1:{self.port}/0"
 
     @property
     def unix_url(self) -> str:
         """Over a socket in the file system."""
-        return f"unix://{self._socket}?db=0"
+        return f"unix://{self._named()}{self._socket}?db=0"
 
     @property
     def tls_url(self) -> str:
         """Over TLS, when it was made with certificates."""
-        return f"rediss://localhost:{self.tls_port}/0"
+        return f"rediss://{self._named()}localhost:{self.tls_port}/0"
+
+    @property
+    def announced_port(self) -> int:
+        """Where other servers, and clients that ask these, find it: that of TLS when it was made with certificates."""
+        return self.tls_port or self.port
+
+    def _named(self) -> str:
+        return ":".join(quote(part) for part in ("", *self.login)[-2:]) + "@" if self.login else ""
 
     def client(self, **more: Any) -> redis.Redis:
         """A client for the test itself, closed when the server is wiped or stopped."""
         import redis
 
-        client = redis.Redis(**{"port": self.port, "socket_timeout": PATIENCE, **more})
+        client = redis.Redis(**{"port": self.port, "socket_timeout": PATIENCE, **credentials(self.login), **more})
         self._clients.append(client)
         return client
 
@@ -108,6 +122,9 @@ class RedisServer(Server):
             line.settimeout(PATIENCE)
             try:
                 line.connect(str(self._socket))
+                if self.login:
+                    line.sendall(" ".join(("AUTH", *self.login)).encode() + b"\r\n")
+                    line.recv(4096)
                 line.sendall(command.encode() + b"\r\n")
                 return line.recv(4096)
             except (FileNotFoundError, ConnectionError):
@@ -115,7 +132,7 @@ class RedisServer(Server):
 
     def wipe(self) -> None:
         """As it was when it was new: no keys, no scripts, no clients of the test before."""
-        self._close_clients()
+        self.forget_clients()
         assert (self.ask("FLUSHALL"), self.ask("SCRIPT FLUSH")) == (b"+OK\r\n", b"+OK\r\n")
 
     # ------------------------------------------------------------ its life
@@ -124,14 +141,14 @@ class RedisServer(Server):
         return [self.executable, *self._options]
 
     def _environment(self) -> dict[str, str]:
-        return self._clock.environment() if self._clock else {}
+        return self.clock.environment() if self.clock else {}
 
     def _answers(self) -> bool:
         return self.ask("PING").startswith((b"+PONG", b"-NOAUTH"))
 
     def stop(self) -> None:
         """Gone, with everything that it wrote."""
-        self._close_clients()
+        self.forget_clients()
         self.kill()
         for place in self._places:
             place.close()
@@ -139,9 +156,25 @@ class RedisServer(Server):
         if self._own_folder:
             shutil.rmtree(self.folder)
 
-    def _close_clients(self) -> None:
+    def forget_clients(self) -> None:
+        """Close the clients of the test before."""
         while self._clients:
             self._clients.pop().close()
+
+
+# ---------------------------------------------------------------- who may enter
+
+
+def credentials(login: tuple[str, ...]) -> dict[str, Any]:
+    """What a client of redis-py is called with."""
+    return dict(zip(("password", "username"), reversed(login), strict=False))
+
+
+def _admission(login: tuple[str, ...]) -> list[str]:
+    if len(login) < 2:
+        return [option for password in login for option in ("--requirepass", password)]
+    user, password = login
+    return ["--user", "default", "off", "--user", user, "on", f">{password}", "~*", "&*", "+@all"]
 
 
 # ---------------------------------------------------------------- programs

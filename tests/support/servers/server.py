@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +44,16 @@ class Server(ABC):
         """Its process."""
         assert self._process is not None, "it does not run"
         return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has a process, frozen or not."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def awake(self) -> bool:
+        """Whether it runs and is not frozen."""
+        return self.runs and process.status(self.pid) != "T"
 
     def start(self) -> Self:
         """Start it, and wait until it answers."""
@@ -90,3 +102,25 @@ class Server(ABC):
 
     def __exit__(self, *failure: object) -> None:
         self.stop()
+
+
+def start_together(servers: Sequence[Server]) -> None:
+    """Start all of them at the same time. When one fails, nothing of any of them is left."""
+    with ThreadPoolExecutor(len(servers)) as threads:
+        starts = [threads.submit(server.start) for server in servers]
+    try:
+        for start in starts:
+            start.result()
+    except BaseException:
+        for server in servers:
+            server.stop()
+        raise
+
+
+def restore(servers: Sequence[Server]) -> None:
+    """All of them run: what is frozen is thawed, what was killed is started again."""
+    for server in servers:
+        if server.runs:
+            server.thaw()
+        else:
+            server.start()
