@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Target = str | Client | Store
 
 REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
-LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql")
+LATER = ("redis+sentinel", "redis+cluster", "etcd", "zk", "postgresql")
 
 
 def open_store(target: Target | None) -> Store:
@@ -48,8 +48,8 @@ def open_store(target: Target | None) -> Store:
         from leasehold.stores.sqlite import SQLiteStore
 
         return SQLiteStore(_sqlite_path(rest))
-    if scheme in REDIS:
-        store: Store = _redis().RedisStore(target)
+    if scheme in REDIS or scheme == "redlock":
+        store: Store = _redlock(target) if scheme == "redlock" else _redis().RedisStore(target)
         return store
     if scheme in LATER:
         raise Unsupported(
@@ -73,13 +73,22 @@ def _in_sub_interpreter() -> bool:
 
 def _of_client(thing: object) -> Store:
     if isinstance(thing, (list, tuple)) and thing:
-        raise Unsupported("several clients are a Redlock: there is no store for that in this version")
+        return _redlock(thing)
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
         raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
     _redis()
     from leasehold.stores.redis.client_store import open_client
 
     return open_client(thing)
+
+
+def _redlock(nodes: Any) -> Store:
+    """From a URL, or from one client for each node."""
+    _redis()
+    from leasehold.stores.redis.redlock.store import RedlockStore
+    from leasehold.stores.redis.redlock.target import of_clients
+
+    return RedlockStore(nodes if isinstance(nodes, str) else of_clients(nodes))
 
 
 def _redis() -> Any:
