@@ -201,6 +201,7 @@ class PendingClaim:
         "push",
         "request",
         "sent",
+        "turned_away",
         "unanswered",
     )
 
@@ -226,6 +227,7 @@ class PendingClaim:
         self.limit = 0  # of a semaphore: the limit that others go by, when it differs from the requested one
         self.push: ops.Push | None = None  # the last one that arrived, until it is read
         self.failing_since: float | None = None  # since when the store has not answered
+        self.turned_away = False  # it was refused by a store that has no queue
 
     async def wait_for_grant(self, answer: ClaimAnswer | None) -> LocalGrant | None:
         """Go on from the answer to the first claim, if there was one, to the grant. None when this owner's claim is
@@ -241,6 +243,9 @@ class PendingClaim:
                         return None
                 elif isinstance(reply, ops.Queued):
                     await self.wait_in_queue(reply)
+                elif isinstance(reply, ops.Busy) and reply.again_ms and self.request.wait != 0:
+                    await self.wait_without_queue(reply)
+                    return None
                 else:
                     self.raise_refusal(reply)
                     return None
@@ -302,6 +307,17 @@ class PendingClaim:
             await self.withdraw()
             raise error
         await self.park(self.next_beat(reply))
+
+    async def wait_without_queue(self, reply: ops.Busy) -> None:
+        """The store has no queue: this owner's claim is over, and after a while another owner claims."""
+        self.turned_away = True
+        own = () if self.own_leases is None else self.own_leases.own(self.request.name)
+        limit = reply.limit or self.request.limit
+        if self.out_of_time():
+            raise self.not_acquired(reply.holder, reply.retry_in_ms, self_deadlock_hint(self.request, own, limit))
+        if own and self.give_up is None and (error := self_deadlock(self.request, own, limit)) is not None:
+            raise error
+        await self.park(self.now + reply.again_ms / 1000)
 
     async def handle_outage(self, error: Exception) -> None:
         """The store does not answer. A place in the queue outlives that for a while (10 L); a first claim is only

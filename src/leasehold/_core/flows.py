@@ -102,7 +102,8 @@ async def acquire(
     again: the next attempt has a new one. ``first``: a claim that was sent at ``now``, and what came of it.
     ``own_leases`` knows what the caller holds, so that it does not wait for itself for ever."""
     give_up = None if request.wait is None else now + request.wait
-    for _ in range(MOST_OWNERS):
+    owners = 0  # that came to nothing, although the store had taken their claims
+    while owners < MOST_OWNERS:
         owner = new_owner() if first is None else first.owner
         pending = None
         try:
@@ -128,7 +129,8 @@ async def acquire(
             await _leave_nothing(pending or PendingClaim(request, owner, floor, now, give_up), error)
             raise
         now = pending.now
-        if pending.out_of_time():
+        owners += not pending.turned_away
+        if pending.out_of_time() and not pending.turned_away:
             raise pending.not_acquired("", 0)
     raise StoreUnavailable(
         f"{MOST_OWNERS} claims on {request.name.kind} were over before they could be used: the store answers more "

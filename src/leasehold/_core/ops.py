@@ -71,11 +71,13 @@ class Queued(NamedTuple):
 
 class Busy(NamedTuple):
     """Refused, and not put into the queue. After ``retry_in_ms`` at the latest another try is worth it. ``limit`` as in
-    Granted."""
+    Granted. ``again_ms``: the store has no queue, and a claim that waits is to be made anew after that long, by a new
+    owner; 0 where there is a queue."""
 
     holder: str
     retry_in_ms: int
     limit: int = 0
+    again_ms: int = 0
 
 
 class NoClaim(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from leasehold._core.light_typing import Any, NamedTuple
+from leasehold._core.policy import MAX_TTL_MS
 from leasehold.errors import InvalidRequest
 
 MOST_SHOWN = 256  # characters of an owner: a host name has 64 at most, but a user may name an instance anything
@@ -141,6 +142,11 @@ class Capabilities(NamedTuple):
     processes: bool = True  # several processes can share it
     hosts: bool = False
     durability: bool = False  # ``durability=``: a renewal can wait until replicas, or the disk, have confirmed it
+    shared: bool = True  # several may hold together: read-write locks and semaphores
+    groups: bool = True  # several resources in one step: ``all``
+    handover: bool = True  # transfer and adopt
+    evictions: bool = True  # evict and revoke
+    longest_ttl_ms: int = MAX_TTL_MS  # of a lease, and of ``extend``
 
 
 def visible_holders(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]:

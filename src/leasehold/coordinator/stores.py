@@ -23,7 +23,7 @@ REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
 SLOTS = ("resource", "namespace")
 SENTINEL = ("redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel")
 CLUSTER = ("redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster")
-LATER = ("redlock", "etcd", "zk", "postgresql")
+LATER = ("etcd", "zk", "postgresql")
 
 
 def open_store(target: Target | None, slot: str = "resource") -> Store:
@@ -89,13 +89,22 @@ def _in_sub_interpreter() -> bool:
 
 def _of_client(thing: object) -> Store:
     if isinstance(thing, (list, tuple)) and thing:
-        raise Unsupported("several clients are a Redlock: there is no store for that in this version")
+        return _redlock(thing)
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
         raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
     _redis()
     from leasehold.stores.redis.client_store import open_client
 
     return open_client(thing)
+
+
+def _redlock(nodes: Any) -> Store:
+    """From a URL, or from one client for each node."""
+    _redis()
+    from leasehold.stores.redis.redlock.store import RedlockStore
+    from leasehold.stores.redis.redlock.target import of_clients
+
+    return RedlockStore(nodes if isinstance(nodes, str) else of_clients(nodes))
 
 
 def _redis() -> Any:
@@ -139,6 +148,7 @@ SERVERS: dict[str, Callable[[str], Store]] = {
     **dict.fromkeys(REDIS, _one_redis),
     **dict.fromkeys(SENTINEL, _sentinel),
     **dict.fromkeys(CLUSTER, _cluster),
+    "redlock": _redlock,
 }
 
 

@@ -377,6 +377,16 @@ class LoopConnection:
 
     # ------------------------------------------------------------ connecting
 
+    def open_socket(self) -> AsyncRedisSocket | None:
+        """The socket, if it can be used without waiting."""
+        socket = self._socket
+        fresh = socket is not None and socket.usable() and socket.silent_for() <= self._server.target.ping_after
+        return socket if fresh else None
+
+    async def ready(self, give_up: float) -> AsyncRedisSocket:
+        """The same, after waiting for it if need be."""
+        return await self._ready(give_up)
+
     async def _ready(self, give_up: float) -> AsyncRedisSocket:
         """A socket that can be used. All tasks that need a new one wait for the same."""
         socket = self._socket

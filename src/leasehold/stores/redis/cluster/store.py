@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class ClusterStore(RedisStore):
     """Implements ``_core.ports.Store``. Making one connects to nothing; the first op does."""
 
+    name = "cluster"
+    capabilities = RedisStore.capabilities._replace(durability=False)
     _server: Cluster  # type: ignore[assignment]  # all that the base needs of a server
 
     def __init__(self, cluster: str | Cluster, clock: Clock | None = None) -> None:

@@ -1,0 +1,490 @@
+"""A thread's link to one node: everything that it does, from the lookup of a name to the last reply, never waits. The
+thread polls the links of all nodes at once, and lets those go on that can.
+
+A reply that is no longer wanted keeps its place in the order, and is dropped when it comes: a slow node keeps its link,
+and what is sent there next arrives after what was sent before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import hiredis
+
+from leasehold._core.light_typing import Any
+from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.stores.redis import failures
+from leasehold.stores.redis.protocol import Command, pack
+from leasehold.stores.redis.redlock import commands
+from leasehold.stores.redis.redlock.node_server import NodeServer
+from leasehold.stores.redis.redlock.rounds import Answer
+from leasehold.stores.redis.sockets import CHUNK, FULL, NO_TLS, NOTHING, SLOW, Broken, is_push, keep_alive, no_tls
+
+CLOSED, LOOKUP, DIALLING, SECURING, GREETING, READY = range(6)
+RETRY_AFTER = 0.05  # seconds: a node that refuses is not dialled by every call
+STALE_AFTER = 5.0  # seconds without a reply that is owed, after which a new link is made
+MOST_OWED = 256  # exchanges
+CHECK_AFTER = 0.5  # seconds without use, after which the link is checked before it is used again
+
+
+class Exchange:
+    """Some commands for one node, and what came of them."""
+
+    __slots__ = ("_missing", "answer", "commands", "data", "in_full", "on_failure", "replies", "sent_at", "wanted")
+
+    def __init__(
+        self, batch: Sequence[Command], data: bytes, now: float, on_failure: Callable[[], None] | None
+    ) -> None:
+        self.commands = batch
+        self.data = data
+        self.sent_at = now  # local time
+        self.replies: list[Any] = [None] * len(batch)
+        self._missing = deque(range(len(batch)))  # the places of the replies that are still to come, in order
+        self.in_full = False
+        self.answer: Answer | None = None
+        self.wanted = True
+        self.on_failure = on_failure  # called if it may not have arrived
+
+    def add(self, reply: Any) -> bool:
+        """The next reply. True when it was the last."""
+        self.replies[self._missing.popleft()] = reply
+        return not self._missing
+
+    def expect_in_full(self) -> bytes:
+        """What to send again, with scripts in full, because the node does not have them; empty if that is nothing. The
+        first command of each script teaches it."""
+        self._missing.extend(at for at, reply in enumerate(self.replies) if commands.unknown_script(reply))
+        if self.in_full or not (self.wanted or self.on_failure is not None):
+            self._missing.clear()
+        self.in_full = True
+        known: set[Any] = set()
+        packed = []
+        for at in self._missing:
+            command = self.commands[at]
+            packed.append(pack(command if command[1] in known else commands.with_text(command)))
+            known.add(command[1])
+        return b"".join(packed)
+
+    def complete(self, now: float) -> None:
+        self.on_failure = None
+        self.answer = Answer(self.replies, self.sent_at, now)
+
+    def fail(self, error: LeaseholdError, now: float) -> None:
+        if self.answer is None:
+            self.answer = Answer(error, self.sent_at, now)
+            callback, self.on_failure = self.on_failure, None
+            if callback is not None:
+                callback()
+
+
+class Link:
+    """One thread uses it at a time; ``close`` may come from any."""
+
+    def __init__(self, node: NodeServer, counts: bool = True) -> None:
+        self._node = node
+        self._counts = counts
+        self._state = CLOSED
+        self._sock: socket.socket | None = None
+        self._unsent: deque[Exchange] = deque()  # not a byte of these has left
+        self._owed: deque[Exchange] = deque()  # sent, in order; unwanted ones too
+        self._out = b""
+        self._retry_at = 0.0
+        self._last_error: LeaseholdError | None = None
+        self._used = 0.0
+        self._closed = False
+        self._addresses: list[Any] = []
+        self._found: list[Any] = []
+        self._wants = 0
+        self._reader: Any = None
+        self._greeting: Any = None
+        self._greeted: list[Any] = []
+        self._expected = 0
+
+    # ------------------------------------------------------------ exchanges
+
+    def submit(self, batch: Sequence[Command], data: bytes, on_failure: Callable[[], None] | None = None) -> Exchange:
+        """Send these, as soon as that is possible."""
+        exchange = Exchange(batch, data, self._node.now(), on_failure)
+        now = time.monotonic()
+        if self._state == READY and now - self._used > CHECK_AFTER:
+            self._check(now)
+        elif self._state not in (CLOSED, READY) and now - self._used > self._node.target.connect_timeout:
+            self._broke(Broken(SLOW))
+            self._retry_at = 0.0
+        self._unsent.append(exchange)
+        if self._state == CLOSED:
+            self._open(now)
+        elif self._state == READY:
+            self._send()
+        return exchange
+
+    def abandon(self, exchange: Exchange) -> Answer:
+        """The caller waits no longer. What has not left is not sent any more."""
+        exchange.wanted = False
+        if exchange.answer is None:
+            if exchange in self._unsent:
+                self._unsent.remove(exchange)
+                why = self._last_error or failures.unreachable(self._node.name, Broken(SLOW))
+                exchange.fail(
+                    why if isinstance(why, StoreUnavailable) else StoreUnavailable(str(why)), self._node.now()
+                )
+            else:  # its place in the order stays
+                late = failures.unanswered(self._node.name, Broken(SLOW))
+                return Answer(late, exchange.sent_at, self._node.now())
+        answer = exchange.answer
+        assert answer is not None
+        return answer
+
+    def owes(self) -> bool:
+        """True while something is under way that must arrive."""
+        return any(one.on_failure is not None for one in (*self._owed, *self._unsent))
+
+    # ------------------------------------------------------------ polling
+
+    def fileno(self) -> int:
+        return -1 if self._sock is None else self._sock.fileno()
+
+    def events(self) -> int:
+        """What to poll for; 0: nothing is expected."""
+        if self._state == CLOSED or self._sock is None:
+            return 0
+        if self._state == DIALLING:
+            return select.POLLOUT
+        if self._state == SECURING:
+            return self._wants
+        return select.POLLIN | (select.POLLOUT if self._out else 0)
+
+    def go_on(self) -> None:
+        """Something can be read or written. No error leaves this: it is that of the exchanges."""
+        try:
+            if self._state == LOOKUP:
+                self._looked_up()
+            elif self._state == DIALLING:
+                self._dialled()
+            elif self._state == SECURING:
+                self._secure()
+            elif self._state in (GREETING, READY):
+                self._flush()
+                self._read()
+        except Broken as error:
+            self._broke(error)
+        except LeaseholdError as error:
+            self._broke(Broken(str(error)), error)
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is None and not isinstance(error, ssl.SSLError):
+                raise  # a signal handler raised it
+            self._broke(Broken(str(error)))
+
+    def pending(self) -> bool:
+        """TLS reads ahead: there may be something to read that no poll shows."""
+        return isinstance(self._sock, ssl.SSLSocket) and self._state in (GREETING, READY) and self._sock.pending() > 0
+
+    # ------------------------------------------------------------ opening
+
+    def _open(self, now: float) -> None:
+        try:
+            if self._closed or self._node.closed:
+                raise StoreUnavailable(f"the store of {self._node.target} is closed")
+            if now < self._retry_at and self._last_error is not None:
+                raise self._last_error
+            target = self._node.target
+            if target.path:
+                self._addresses = [(socket.AF_UNIX, target.path)]
+                self._dial()
+                return
+            try:
+                found = socket.getaddrinfo(
+                    target.host, target.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+                )
+            except (socket.gaierror, UnicodeError):
+                self._look_up()
+                return
+            self._addresses = [(one[0], one[4]) for one in found]
+            self._dial()
+        except Broken as error:
+            self._broke(error)
+        except LeaseholdError as error:
+            self._fail_all(error)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            self._broke(Broken(str(error)))
+
+    def _look_up(self) -> None:
+        """The system's resolver cannot be polled: it runs in a thread of its own, which closes one end of a pair of
+        sockets when it has the result, or is abandoned."""
+        target = self._node.target
+        found = self._found = []
+        ours, theirs = socket.socketpair()
+
+        def look_up() -> None:
+            try:
+                found.append(socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM))
+            except (OSError, UnicodeError) as error:
+                found.append(error)
+            finally:
+                theirs.close()
+
+        self._sock, self._state, self._used = ours, LOOKUP, time.monotonic()
+        threading.Thread(target=look_up, name="leasehold-resolver", daemon=True).start()
+
+    def _looked_up(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+        result = self._found[0]
+        if isinstance(result, Exception):
+            raise Broken(f"its name cannot be looked up: {result}")
+        self._addresses = [(one[0], one[4]) for one in result]
+        self._dial()
+
+    def _dial(self) -> None:
+        family, address = self._addresses.pop(0)
+        with ExitStack() as stack:
+            opened = stack.enter_context(self._node.counted(self._counts))
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            self._sock, self._state, self._used = sock, DIALLING, time.monotonic()
+            opened(self)
+        code = sock.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS, errno.EAGAIN):
+            self._not_dialled(code)
+        elif code == 0:
+            self._dialled()
+
+    def _open_socket(self) -> socket.socket:
+        if self._sock is None:
+            raise Broken("it was closed")
+        return self._sock
+
+    def usable(self) -> bool:
+        """For the count of open connections."""
+        return self.fileno() >= 0
+
+    def _not_dialled(self, code: int) -> None:
+        if self._sock is not None:
+            self._sock.close()
+        if not self._addresses:
+            raise Broken(os.strerror(code))
+        self._dial()
+
+    def _dialled(self) -> None:
+        code = self._open_socket().getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._not_dialled(code)
+            return
+        target = self._node.target
+        if not target.path:
+            keep_alive(self._open_socket())
+        context = target.tls_context()
+        if context is None:
+            self._greet()
+            return
+        self._sock = context.wrap_socket(
+            self._open_socket(), server_hostname=target.host, do_handshake_on_connect=False
+        )
+        self._state = SECURING
+        self._secure()
+
+    def _secure(self) -> None:
+        sock: Any = self._open_socket()
+        try:
+            sock.do_handshake()
+        except ssl.SSLWantReadError:
+            self._wants = select.POLLIN
+        except ssl.SSLWantWriteError:
+            self._wants = select.POLLOUT
+        except OSError as error:
+            raise Broken(f"{error}; {NO_TLS}" if no_tls(error) else str(error)) from error
+        else:
+            self._greet()
+
+    def _greet(self) -> None:
+        self._reader = hiredis.Reader(notEnoughData=NOTHING)
+        self._state, self._out = GREETING, b""
+        self._greeting = self._node.handshake(self._node.target, "").flow()
+        self._greeted = []
+        self._expected = self._say(next(self._greeting))
+
+    def _say(self, batch: Sequence[Command]) -> int:
+        self._out += b"".join(map(pack, batch))
+        self._flush()
+        return len(batch)
+
+    def _hear(self, reply: Any) -> None:
+        """A reply of the handshake."""
+        self._greeted.append(reply)
+        if len(self._greeted) < self._expected:
+            return
+        replies, self._greeted = self._greeted, []
+        try:
+            self._expected = self._say(self._greeting.send(replies))
+        except StopIteration:
+            self._node.checked = True
+            self._last_error = None
+            self._state = READY
+            self._send()
+
+    # ------------------------------------------------------------ bytes
+
+    def _check(self, now: float) -> None:
+        """Nobody has read from it for a while: the node may have closed it, or a firewall forgotten it."""
+        if now - self._used > self._node.target.ping_after:
+            self._broke(Broken(SLOW))
+        else:
+            self.go_on()
+        stale = self._owed and now - self._used > STALE_AFTER
+        if self._state == READY and (stale or len(self._owed) > MOST_OWED):
+            self._broke(Broken(SLOW))
+
+    def _send(self) -> None:
+        if not self._owed:
+            self._used = time.monotonic()
+        while self._unsent:
+            exchange = self._unsent.popleft()
+            self._owed.append(exchange)
+            self._out += exchange.data
+        try:
+            self._flush()
+        except Broken as error:
+            self._broke(error)
+
+    def _flush(self) -> None:
+        sock = self._sock
+        while self._out and sock is not None:
+            try:
+                self._out = self._out[sock.send(self._out) :]
+            except FULL:
+                return
+            except OSError as error:
+                if error.errno is None:
+                    raise
+                raise Broken(str(error)) from error
+
+    def _read(self) -> None:
+        sock = self._sock
+        while sock is not None and sock is self._sock:
+            try:
+                data = sock.recv(CHUNK)
+            except FULL:
+                return
+            except OSError as error:
+                if error.errno is None:
+                    raise
+                raise Broken(str(error)) from error
+            if not data:
+                raise Broken("the connection was closed by the server")
+            self._used = time.monotonic()
+            self._take(data)
+            if len(data) < CHUNK and not self.pending():
+                return
+
+    def _take(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            while (reply := self._reader.gets()) is not NOTHING:
+                if type(reply) is is_push:
+                    continue
+                if self._state == GREETING:
+                    self._hear(reply)
+                elif not self._owed:
+                    raise Broken("it sent a reply that was not requested")
+                else:
+                    self._replied(self._owed[0], reply)
+        except hiredis.HiredisError as error:
+            raise Broken(str(error)) from error
+
+    def _replied(self, exchange: Exchange, reply: Any) -> None:
+        if not exchange.add(reply):
+            return
+        self._owed.popleft()
+        again = exchange.expect_in_full()
+        if not again:
+            exchange.complete(self._node.now())
+            return
+        self._owed.append(exchange)
+        self._out += again
+        self._flush()
+
+    # ------------------------------------------------------------ the end
+
+    def _broke(self, error: Broken, reason: LeaseholdError | None = None) -> None:
+        """The link cannot be used any more. What had not left is sent over a new one, once; nobody knows of the
+        rest."""
+        was_ready = self._state == READY
+        if self._state == GREETING and reason is None:
+            reason = self._greeting_failed(error)
+        self._drop()
+        owed, self._owed = self._owed, deque()
+        for exchange in owed:
+            exchange.fail(failures.unanswered(self._node.name, error), self._node.now())
+        if reason is None:
+            reason = failures.unreachable(self._node.name, error)
+        if was_ready and self._unsent and not self._closed:
+            self._open(time.monotonic())
+        elif not was_ready:
+            self._retry_at, self._last_error = time.monotonic() + RETRY_AFTER, reason
+            self._fail_all(reason)
+
+    def _greeting_failed(self, error: Broken) -> LeaseholdError | None:
+        """The handshake knows what its end may mean."""
+        try:
+            self._greeting.throw(error)
+        except LeaseholdError as explained:
+            return explained
+        except (Broken, StopIteration):
+            pass
+        return None
+
+    def _fail_all(self, error: LeaseholdError) -> None:
+        unsent, self._unsent = self._unsent, deque()
+        for exchange in unsent:
+            exchange.fail(error, self._node.now())
+
+    def _drop(self) -> None:
+        sock, self._sock, self._state, self._out = self._sock, None, CLOSED, b""
+        if sock is not None:
+            sock.close()
+
+    def close(self) -> None:
+        """By the thread that uses it, or when none does."""
+        self._closed = True
+        self._broke(Broken("it was closed"))
+        self._fail_all(StoreUnavailable(f"the store of {self._node.target} is closed"))
+
+    def hang_up(self) -> None:
+        """From any thread: the one that polls finds the link broken."""
+        self._closed = True
+        sock = self._sock
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:  # it is not connected
+                pass
+
+    def reset(self) -> None:
+        """An interrupt may have left it between two steps."""
+        self._state = CLOSED
+        self._drop()
+        for exchange in (*self._owed, *self._unsent):
+            exchange.fail(failures.unanswered(self._node.name, Broken("it was interrupted")), self._node.now())
+        self._owed, self._unsent = deque(), deque()
+
+    def forked(self) -> None:
+        """In the child: close this copy of the descriptor, and forget what the parent has sent."""
+        self._unsent.clear()
+        self._owed.clear()
+        self._drop()
+
+    def __del__(self) -> None:
+        sock = getattr(self, "_sock", None)
+        if sock is not None:
+            sock.close()

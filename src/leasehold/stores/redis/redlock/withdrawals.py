@@ -1,0 +1,116 @@
+"""Withdrawals that a node has not confirmed. They are repeated in a thread, which exists while there are any, until
+the node confirms them or the lease would be over anyway."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.ops import Withdraw
+from leasehold.errors import LeaseholdError
+from leasehold.observe import log
+from leasehold.stores.redis import protocol
+from leasehold.stores.redis.redlock.rounds import Round, withdrawal_again
+
+if TYPE_CHECKING:
+    from leasehold.stores.redis.redlock.store import RedlockStore
+
+MOST = 10_000  # of one node: beyond that the oldest are left to expire
+BATCH = 250  # in one write
+TRY_SECONDS = 0.5
+FIRST_PAUSE, LAST_PAUSE = 0.02, 1.0
+
+
+class Withdrawals:
+    """Those of one store."""
+
+    def __init__(self, store: RedlockStore) -> None:
+        self._store = store
+        self._lock = threading.RLock()
+        self._open: list[dict[Withdraw, float]] = [{} for _ in store.nodes]  # for each node: until when
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._closed = False
+
+    def later(self, place: int, op: Withdraw, until: float) -> Callable[[], None]:
+        """To be called when this may not have arrived at that node."""
+        return lambda: self.add(place, op, until)
+
+    def add(self, place: int, op: Withdraw, until: float) -> None:
+        with self._lock:
+            waiting = self._open[place]
+            waiting[withdrawal_again(op)] = until
+            if len(waiting) > MOST:
+                del waiting[next(iter(waiting))]
+            if self._thread is None and not self._closed:
+                thread = threading.Thread(target=self._run, name="leasehold-withdrawals", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no thread can be started now; they expire, or go with the next one
+                    return
+                self._thread = thread
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        connection = self._store.own_connection()
+        try:
+            while not self._closed:
+                try:
+                    pause = FIRST_PAUSE if self._try(connection) else min(2 * pause, LAST_PAUSE)
+                except Exception as error:  # a bug here must not end the others
+                    log.warn("withdrawals on a Redlock had an error and go on: %r", error, error=error)
+                with self._lock:
+                    if not any(self._open) or self._closed:
+                        self._thread = None
+                        return
+                self._wake.wait(pause)
+        finally:
+            connection.close()
+
+    def _try(self, connection: Any) -> bool:
+        """Send what is left. True if any node confirmed some."""
+        now = time.monotonic()
+        batches: list[list[Withdraw]] = []
+        with self._lock:
+            for waiting in self._open:
+                for op in [op for op, until in waiting.items() if until < now]:
+                    del waiting[op]
+                batches.append(list(waiting)[:BATCH])
+        commands = [[protocol.command(op) for op in batch] or None for batch in batches]
+
+        def enough(answers: Sequence[Any]) -> bool:
+            return all(answer is not None or commands[place] is None for place, answer in enumerate(answers))
+
+        if not any(commands):
+            return False
+        answers = connection.perform(Round(commands, TRY_SECONDS, enough))
+        confirmed = False
+        with self._lock:
+            for place, answer in enumerate(answers):
+                if answer is None or isinstance(answer.outcome, LeaseholdError):
+                    continue
+                for op, reply in zip(batches[place], answer.outcome, strict=True):
+                    if not isinstance(reply, Exception):
+                        self._open[place].pop(op, None)
+                        confirmed = True
+        return confirmed
+
+    def close(self) -> None:
+        """What is left gets a last try."""
+        self._closed = True
+        self._wake.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(2 * TRY_SECONDS)
+        if any(self._open):
+            connection = self._store.own_connection()
+            try:
+                self._try(connection)
+            finally:
+                connection.close()
+
+    def forked(self) -> None:
+        """In the child: they are the parent's."""
+        self.__init__(self._store)  # type: ignore[misc]  # everything is as at the beginning
