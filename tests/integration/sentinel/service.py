@@ -48,8 +48,11 @@ class Service:
         waiting = []
         for number in range(1, count + 1):
             waiting.append(self.party().start(lambda hold: hold.lock(resource, ttl=ttl).acquire(wait=60)))
-            until(lambda number=number: len(self.queued(resource)) == number, "it waits")
+            until(partial(self._waits, resource, number), "it waits")
         return waiting
+
+    def _waits(self, resource: str, number: int) -> bool:
+        return len(self.queued(resource)) == number
 
     def queued(self, resource: str = "job", server: RedisServer | None = None) -> list[bytes]:
         """The owner tokens of the waiters, in order."""

@@ -12,6 +12,7 @@ from leasehold import LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.memory import FenceGuard
 from tests.integration.sentinel.service import RECOVERY, TTL, Service
 from tests.support.parties import Party
+from tests.support.servers.clock import WallClock
 from tests.support.servers.redis import RedisServer
 from tests.support.waiting import PATIENCE, until
 
@@ -26,6 +27,11 @@ def acquire_soon(party: Party, resource: str = "job", ttl: float = TTL) -> Any:
             return party.do(lambda hold: hold.lock(resource, ttl=ttl).acquire(wait=RECOVERY))
         except (StoreUnavailable, OutcomeUnknown):
             assert time.monotonic() < end, "no grant after a failover"
+
+
+def release(party: Party, lease: Any) -> None:
+    """By the party that holds it."""
+    party.do(lambda _: lease.release())
 
 
 def renewed_at(service: Service, lease: Any, server: RedisServer) -> None:
@@ -139,7 +145,7 @@ def test_a_promoted_replica_whose_clock_is_behind(service: Service) -> None:
     """It lacks the last grant, so its fences are lower: the guard refuses, and from that refusal the coordinator
     learns the floor of its next fence."""
     for replica in service.servers.replicas:
-        assert replica.clock is not None
+        assert isinstance(replica.clock, WallClock)
         replica.clock.set_off(-60)  # more than the failover takes; 5 s would have passed on a busy machine
     _, lease, _ = grant_on_the_dying_primary(service)
     guard = FenceGuard()
@@ -213,7 +219,8 @@ def test_a_busy_connection_leaves_an_old_primary_that_the_sentinels_cannot_reach
     party = service.party()
     assert old.ask("ACL SETUSER default -slaveof -replicaof -client|kill") == b"+OK\r\n"
     try:
-        party.do(lambda _, lease=acquire_soon(party): lease.release())
+        first = acquire_soon(party)
+        party.do(lambda _: first.release())
         sentinel = service.servers.sentinels[0]
         until(lambda: sentinel.ask("SENTINEL FAILOVER leases") == b"+OK\r\n", "a failover begins")
         new = service.servers.await_another(old)
@@ -222,7 +229,7 @@ def test_a_busy_connection_leaves_an_old_primary_that_the_sentinels_cannot_reach
             lease = acquire_soon(party)
             if service.holder(server=new) == lease.owner:
                 break
-            party.do(lambda _, lease=lease: lease.release())
+            release(party, lease)
             assert time.monotonic() - began < RECOVERY, "it stays with the old primary"
     finally:
         assert old.ask("ACL SETUSER default +@all") == b"+OK\r\n"
