@@ -20,10 +20,11 @@ from tests.support.parties import FLAVOURS
 from tests.support.scene import Scene
 from tests.support.servers.clock import OneClock
 from tests.support.servers.redis import RedisServer
+from tests.support.servers.sentinel import SentinelServer
 
 COMBINATIONS = [(way, flavour) for way in WAYS for flavour in FLAVOURS]
 STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that
-ON_A_SERVER = ("redis-url", "redis-client", "redis-client-resp2")
+ON_A_SERVER = ("redis-url", "redis-client", "redis-client-resp2", "redis-sentinel")
 # These are seen in part: a client's settings lead to the connection that a URL leads to, and a borrowed client runs the
 # same scripts through its own commands. `make soak` plays every case on them.
 IN_PART = ("redis-client", "redis-borrowed")
@@ -61,6 +62,15 @@ def turned_redis() -> Iterator[tuple[OneClock, RedisServer]]:
         yield clock, server
 
 
+@pytest.fixture(scope="session")
+def watched_redis(turned_redis: tuple[OneClock, RedisServer]) -> Iterator[str]:
+    """The same server, as a Sentinel names it. That one has the clock of the world, and never finds the server down."""
+    sentinel = SentinelServer(haste={})
+    sentinel.watch([f"monitor leases 127.0.0.1 {turned_redis[1].port} 1", "down-after-milliseconds leases 3600000"])
+    with sentinel:
+        yield f"redis+sentinel://127.0.0.1:{sentinel.port}/leases"
+
+
 @pytest.fixture
 def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     """An empty store, and a clock that the case turns."""
@@ -87,9 +97,9 @@ def test_every_store_takes_part() -> None:
 
 
 def test_every_way_to_redis_is_gone() -> None:
-    """By URL, with a client of either protocol, and through a client's own commands."""
+    """By URL, with a client of either protocol, through a client's own commands, and by asking Sentinels."""
     ways = {way.partition("-")[2] for way in WAYS if way.startswith("redis")}
-    assert ways == {"url", "client", "client-resp2", "borrowed"}
+    assert ways == {"url", "client", "client-resp2", "borrowed", "sentinel"}
 
 
 def test_every_combination_is_run() -> None:

@@ -1,4 +1,5 @@
-"""Every way to a store that the contract is played on: stores, and for Redis a URL, a client, and a borrowed one.
+"""Every way to a store that the contract is played on: stores, and for Redis a URL, a client, a borrowed one, and
+Sentinel.
 
 A way gets the fixtures of its test and gives back how a party opens the store and the clock that all of them share.
 """
@@ -17,7 +18,7 @@ from leasehold._core.policy import HEAD_POLL_MS
 from leasehold._core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from leasehold.stores.redis import RedisStore
+from leasehold.stores.redis import RedisStore, sentinel
 from leasehold.stores.redis.client_store import ClientStore, open_client
 from leasehold.stores.sqlite import SQLiteStore
 from tests.support.servers.clock import OneClock
@@ -120,6 +121,13 @@ def let_moments_pass(client: Any, clock: ManualClock) -> Callable[[], None]:
     return stop
 
 
+def redis_sentinel(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party asks a Sentinel where the server is."""
+    clock, _ = wiped(request)
+    url = request.getfixturevalue("watched_redis")
+    return lambda: RedisStore(sentinel.from_url(url), clock), clock
+
+
 def client_class(flavour: str) -> Any:
     """What a user of that flavour has."""
     import redis.asyncio
@@ -141,4 +149,5 @@ WAYS: dict[str, Way] = {
     "redis-client": redis_client,
     "redis-client-resp2": redis_client_resp2,
     "redis-borrowed": redis_borrowed,
+    "redis-sentinel": redis_sentinel,
 }

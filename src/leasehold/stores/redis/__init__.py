@@ -4,6 +4,7 @@ store                the port
 protocol             ops as commands, replies as the ledger's; scripts/ holds the Lua
 target               the address of the server: URLs and settings
 server               where the server is now, and its open connections
+sentinel             a server that Sentinels name
 connection           a thread's connection; sockets: its socket
 loop_connection      an event loop's connection, with its socket
 watchdog_connection  the watchdog's connection: many renewals at once, pushes for holders

@@ -402,7 +402,7 @@ class LoopConnection:
         except LeaseholdError as error:  # all tasks that wait get this one, and each sets its own resource
             raise copy(error) from error.__cause__
         except TimeoutError as error:
-            raise failures.unreachable(self._server.name, self._slow()) from error
+            raise self._out_of_time() from error
         except asyncio.CancelledError:
             if connecting.cancelled() and self._closed:  # cancelled by close(), and not the task that waits here
                 self._check_open()
@@ -450,6 +450,8 @@ class LoopConnection:
                 socket.abort()
             if isinstance(error, LeaseholdError) or not isinstance(error, (OSError, Broken, UnicodeError)):
                 raise
+            if isinstance(error, TimeoutError):
+                raise self._out_of_time() from error
             raise failures.unreachable(server.name, self._not_opened(error)) from error
         finally:
             self._in_tls_handshake = False
@@ -457,8 +459,7 @@ class LoopConnection:
         self._socket = socket
         self._check_at = self._loop.time() + server.check_every
 
-    async def _open_socket(self) -> AsyncRedisSocket:
-        target = await self._server.locate_async()
+    async def _open_socket(self, target: Target) -> AsyncRedisSocket:
         socket = None
         try:
             socket = await open_socket(target, self._reached)
@@ -478,13 +479,14 @@ class LoopConnection:
         return AsyncRedisSocket(self._pushed, self._doubt, self._lost, target.reply_timeout)
 
     def _not_opened(self, error: Exception) -> Exception:
-        if isinstance(error, TimeoutError):
-            return self._slow()
         return Broken(f"{error}; {NO_TLS}") if self._in_tls_handshake and no_tls(error) else error
 
+    def _out_of_time(self) -> LeaseholdError:
+        trouble = self._server.trouble
+        return copy(trouble) if trouble is not None else failures.unreachable(self._server.name, self._slow())
+
     def _slow(self) -> Broken:
-        trouble = NO_TLS if self._in_tls_handshake else self._server.trouble
-        return Broken(f"{SLOW}; {trouble}" if trouble else SLOW)
+        return Broken(f"{SLOW}; {NO_TLS}" if self._in_tls_handshake else SLOW)
 
     def _check_open(self) -> None:
         if self._server.closed or self._closed:

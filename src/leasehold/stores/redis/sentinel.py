@@ -30,7 +30,7 @@ from leasehold.stores.redis import failures
 from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.protocol import Command, pack
 from leasehold.stores.redis.server import SLOW_REPLY, Server
-from leasehold.stores.redis.sockets import SLOW, Broken, RedisSocket
+from leasehold.stores.redis.sockets import NO_TLS, SLOW, Broken, RedisSocket, no_tls
 from leasehold.stores.redis.target import Sentinels, Target, from_sentinel_url
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ class SentinelServer(Server):
         answer = drive(self._discovery(give_up), self._ask)
         return self._target_at(answer.host, answer.port)
 
-    async def locate_async(self) -> Target:
-        give_up = time.monotonic() + self.target.connect_timeout
+    async def locate_async(self, give_up: float | None = None) -> Target:
+        give_up = time.monotonic() + self.target.connect_timeout if give_up is None else give_up
         answer = await drive_async(self._discovery(give_up), self._ask_async)
         return self._target_at(answer.host, answer.port)
 
@@ -123,24 +123,31 @@ class SentinelServer(Server):
                     raise
             time.sleep(RETRY_PAUSE)
 
-    async def open_async(self, attempt: Callable[[], Awaitable[AsyncRedisSocket]]) -> AsyncRedisSocket:
+    async def open_async(self, attempt: Callable[[Target], Awaitable[AsyncRedisSocket]]) -> AsyncRedisSocket:
         """The same for an event loop."""
         give_up = time.monotonic() + self.target.connect_timeout
         while True:
             began = time.monotonic()
+            end = _end_of_attempt(began, give_up)
             try:
-                async with asyncio.timeout(_end_of_attempt(began, give_up) - began):
-                    socket = await attempt()
+                async with asyncio.timeout(end - began):
+                    socket = await attempt(await self.locate_async(end))
                 if time.monotonic() - began <= SLOW_REPLY or await self.confirms_async(socket.target, now=True):
-                    self.trouble = ""
+                    self.trouble = None
                     return socket
                 socket.abort()
                 raise self._replaced(socket.target)
             except (StoreUnavailable, OSError, Broken, UnicodeError) as error:
                 if not _may_pass(error) or time.monotonic() + RETRY_PAUSE >= give_up:
                     raise
-                self.trouble = failures.reason(error)
+                self.trouble = self._explained(error)
             await asyncio.sleep(RETRY_PAUSE)
+
+    def _explained(self, error: Exception) -> LeaseholdError:
+        if isinstance(error, LeaseholdError):
+            return error
+        hint = self.target.tls is not None and not self.checked and no_tls(error)
+        return failures.unreachable(self.name, Broken(f"{failures.reason(error)}; {NO_TLS}") if hint else error)
 
     def _replaced(self, target: Target) -> Unsettled:
         return Unsettled(f"nothing was sent to Redis at {target}: it is not certain to be the primary any more")
@@ -309,10 +316,10 @@ class SentinelServer(Server):
                 give_up = asyncio.get_running_loop().time() + question.seconds
                 replies = [socket.request(pack(command), give_up) for command in question.commands]
                 return [await reply for reply in replies]
-        except TimeoutError as error:
-            raise Broken(f"cannot be reached: {SLOW}") from error
         except (OSError, UnicodeError, Broken) as error:
-            raise Broken(f"cannot be reached: {error}") from error
+            why = SLOW if isinstance(error, TimeoutError) else str(error)
+            hint = f"; {NO_TLS}" if socket is None and question.sentinel.tls is not None and no_tls(error) else ""
+            raise Broken(f"cannot be reached: {why}{hint}") from error
         finally:
             if socket is not None:
                 socket.abort()

@@ -29,7 +29,7 @@ class Server:
     as Sentinel, overrides ``locate``, ``confirms`` and what belongs to them."""
 
     check_every = math.inf  # seconds after which a connection in use asks whether its server is still the right one
-    trouble = ""  # why the last attempt to connect failed, while there are others
+    trouble: LeaseholdError | None = None  # why the last attempt of an event loop failed, while there are others
 
     def __init__(self, target: Target) -> None:
         self.target = target  # the settings of every connection; ``locate`` may give it another host and port
@@ -92,9 +92,9 @@ class Server:
         self.checked = True
         return socket, gets_pushes
 
-    async def open_async(self, attempt: Callable[[], Awaitable[AsyncRedisSocket]]) -> AsyncRedisSocket:
-        """A new socket of an event loop, which ``attempt`` opens. The caller limits the time."""
-        return await attempt()
+    async def open_async(self, attempt: Callable[[Target], Awaitable[AsyncRedisSocket]]) -> AsyncRedisSocket:
+        """A new socket of an event loop, which ``attempt`` opens there. The caller limits the time."""
+        return await attempt(await self.locate_async())
 
     @contextmanager
     def counted(self, counts: bool = True) -> Iterator[Callable[[Any], None]]:
