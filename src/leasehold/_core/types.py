@@ -140,6 +140,7 @@ class Capabilities(NamedTuple):
     durable_fences: bool = True  # fences grow across a restart by record, not only by the clock
     processes: bool = True  # several processes can share it
     hosts: bool = False
+    together: bool = True  # ``all`` takes any locks of a coordinator; else only those that are in one slot
 
 
 def visible_holders(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]:
