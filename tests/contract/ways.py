@@ -14,14 +14,20 @@ from typing import Any
 
 import pytest
 
+from leasehold._core.ops import Group, StoreOp
 from leasehold._core.policy import HEAD_POLL_MS
 from leasehold._core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore, sentinel
 from leasehold.stores.redis.client_store import ClientStore, open_client
+from leasehold.stores.redis.cluster import naming
+from leasehold.stores.redis.cluster.nodes import Cluster
+from leasehold.stores.redis.cluster.store import ClusterStore
+from leasehold.stores.redis.target import Target
 from leasehold.stores.sqlite import SQLiteStore
 from tests.support.servers.clock import OneClock
+from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.redis import RedisServer
 
 Opened = tuple[Callable[[], Store], ManualClock]
@@ -38,6 +44,68 @@ def sqlite(request: pytest.FixtureRequest, flavour: str) -> Opened:
     """Every party opens the same file."""
     clock, folder = ManualClock(), request.getfixturevalue("tmp_path")
     return lambda: SQLiteStore(str(folder / "leases.db"), clock), clock
+
+
+# ---------------------------------------------------------------- Redis Cluster
+
+
+class TurnedCluster(RedisCluster):
+    """Three masters that see the clock which the cases turn. It jumps by hours, and no node fails for that."""
+
+    def __init__(self, clock: OneClock, *options: str) -> None:
+        super().__init__(3, 0, *options, clocks=False, node_timeout_ms=1_000_000_000)
+        self._clock, self._joined = clock, False
+        for node in self.nodes:
+            node.clock = clock
+
+    def _set_clocks(self, off: float) -> None:
+        """A master serves nothing in its first two seconds, which pass here when all of them know their slots."""
+        if off == 0 and not self._joined:
+            self._joined = True
+            self._clock.advance(3)
+
+
+def cluster_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party is told where some nodes are."""
+    clock, cluster = wiped_cluster(request)
+    return lambda: ClusterStore(cluster.url, clock), clock
+
+
+class OneNamespace(Cluster):
+    """All locks of a case are in one namespace, although the case does not name it."""
+
+    def stored_name(self, resource: str) -> str:
+        """In the slot of the namespace."""
+        return naming.stored(f"ours/{resource}")
+
+    def stored(self, op: StoreOp) -> StoreOp:
+        """The same for an op."""
+        if isinstance(op, Group):
+            steps: Any = tuple(self.stored(step) for step in op.steps)
+            return op._replace(steps=steps)
+        changed: Any = op
+        return naming.stored_op(changed._replace(resource=f"ours/{op.resource}"))
+
+
+def cluster_namespace(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """The same with all locks of a namespace in one slot, so that several can be taken in one step."""
+    clock, cluster = wiped_cluster(request)
+    seeds = [("127.0.0.1", node.port) for node in cluster.nodes]
+
+    def open_store() -> Store:
+        store = ClusterStore(OneNamespace(Target(), seeds), clock)
+        store.choose_slots(naming.NAMESPACE)
+        return store
+
+    return open_store, clock
+
+
+def wiped_cluster(request: pytest.FixtureRequest) -> tuple[OneClock, TurnedCluster]:
+    """The Cluster of this run and its clock, with nothing of the case before."""
+    clock, cluster = request.getfixturevalue("turned_cluster")
+    for node in cluster.nodes:
+        node.wipe()
+    return clock, cluster
 
 
 # ---------------------------------------------------------------- Redis
@@ -150,4 +218,6 @@ WAYS: dict[str, Way] = {
     "redis-client-resp2": redis_client_resp2,
     "redis-borrowed": redis_borrowed,
     "redis-sentinel": redis_sentinel,
+    "redis-cluster": cluster_url,
+    "redis-cluster-namespace": cluster_namespace,
 }

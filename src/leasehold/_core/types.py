@@ -147,6 +147,7 @@ class Capabilities(NamedTuple):
     handover: bool = True  # transfer and adopt
     evictions: bool = True  # evict and revoke
     longest_ttl_ms: int = MAX_TTL_MS  # of a lease, and of ``extend``
+    together: bool = True  # ``all`` takes any locks of a coordinator; else only those that are in one slot
 
 
 def visible_holders(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]:

@@ -53,7 +53,7 @@ class Handshake:
         target = self._target
         selected, subscribed, memory = yield from self._exchange(
             ("SELECT", target.db) if target.db else ("PING",),  # a user need not be allowed more than it needs
-            ("SUBSCRIBE", self._channel) if resp3 else ("PING",),
+            self._subscription() if resp3 else ("PING",),
             ("INFO", "memory") if self._first else ("PING",),
         )
         if target.db and isinstance(selected, ReplyError):
@@ -61,6 +61,9 @@ class Handshake:
         if self._first:
             _warn_of_eviction(target, memory)
         return resp3 and not isinstance(subscribed, ReplyError)
+
+    def _subscription(self) -> Command:
+        return ("SUBSCRIBE", self._channel)
 
     def _hello(self) -> Flow:
         """Returns whether the server speaks RESP3."""

@@ -165,7 +165,7 @@ class AsyncRedisSocket(asyncio.Protocol):
         try:
             self._reader.feed(data)
             while (reply := gets()) is not NOTHING:
-                if type(reply) is is_push and reply[0] != SUBSCRIBED:
+                if type(reply) is is_push and reply[0] not in SUBSCRIBED:
                     self._on_push(reply)
                 else:
                     future = waiting[0][0]

@@ -25,7 +25,7 @@ monotonic = time.monotonic
 CHUNK = 65_536
 MOST_PUSHES = 256  # unread ones; a push is only a hint, so the oldest are dropped
 NOTHING = object()
-SUBSCRIBED = b"subscribe"  # has the form of a push, and is the reply to the command
+SUBSCRIBED = (b"subscribe", b"ssubscribe")  # they have the form of a push, and are replies to commands
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 USER_TIMEOUT_MS = 30_000  # sent and not acknowledged for this long: the other side is gone
 
@@ -223,7 +223,7 @@ class RedisSocket:
         try:
             while True:
                 reply = self._reader.gets()
-                if type(reply) is not is_push or reply[0] == SUBSCRIBED:
+                if type(reply) is not is_push or reply[0] in SUBSCRIBED:
                     return reply
                 self.pushes.append(reply)
         except hiredis.HiredisError as error:

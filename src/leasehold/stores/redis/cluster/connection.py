@@ -14,39 +14,76 @@ from leasehold._core.ops import LISTINGS, Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
+from leasehold.stores.redis.cluster.addressing import ADDRESSED, at_node, prepare
+from leasehold.stores.redis.cluster.nodes import ADDRESS, Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.cluster.routing import MAP, AskForMap, ReadMap, Routing, Send, Step, key_of, read_map
 from leasehold.stores.redis.connection import RedisConnection, ReplyError
-from leasehold.stores.redis.sockets import MOST_PUSHES, SLOW, Broken, NotSent
+from leasehold.stores.redis.sockets import MOST_PUSHES, SLOW, Broken, NotSent, RedisSocket
 
 if TYPE_CHECKING:
     from leasehold._core.claims import ClaimTemplate
 
+MESSAGES = (b"message", b"smessage")
 ASKING = ("ASKING",)
 
 
 def new_channel() -> str:
-    """The channel on which pushes for a connection are published, the same at every node: a slot that moves takes its
-    waiters along. The scripts publish to such a channel only where somebody listens."""
-    return f"lock:v1:push:node:{os.urandom(12).hex()}"
+    """The address of a thread or an event loop, the same for every node: each makes a channel of its own of it, where
+    it can."""
+    return f"{ADDRESS}{os.urandom(12).hex()}"
 
 
 class NodeConnection(RedisConnection):
     """A thread's connection to one node."""
 
-    __slots__ = ()
+    __slots__ = ("_subscribed",)
+    _server: Node
 
     def __init__(self, node: Node, channel: str, pushes: deque[Any], counts: bool = True) -> None:
         super().__init__(node, counts=counts)
         self.listen(channel)
         self._pushes = pushes
+        self._subscribed = ""  # the channel of this node that the socket listens to
 
     def listen(self, channel: str) -> None:
         """Subscribe to this one from the next socket on."""
         self.address = self._channel = channel
 
+    def use(self, socket: RedisSocket, gets_pushes: bool) -> RedisSocket:
+        self._subscribed = self._server.channel(self._channel)
+        return super().use(socket, gets_pushes)
+
     def connected(self) -> bool:
         return self._socket is not None
+
+    def execute(self, op: StoreOp) -> Reply:
+        return super().execute(self._addressed(op, time.monotonic() + op.budget_ms / 1000))
+
+    def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
+        if self._subscribed == self._server.channel(self._channel):
+            prepare(template, self._server, budget_ms)
+            return super().claim(template, owner, floor, budget_ms)
+        return self.execute(template.claim(owner, floor, budget_ms))
+
+    def _after_error(self, reply: Any, op: StoreOp, give_up: float) -> Any:
+        return super()._after_error(reply, at_node(op, self._server), give_up)
+
+    def _addressed(self, op: StoreOp, give_up: float) -> StoreOp:
+        """With the channels of this node. The socket listens there: its channel is another one after the slots have
+        moved, and before they are known."""
+        if type(op) not in ADDRESSED:
+            return op
+        self.connect(give_up)  # it shows which channels this node has
+        if self._subscribed != self._server.channel(self._channel):
+            self.drop()
+        return at_node(op, self._server)
+
+    def _parse(self, message: Any) -> Push | None:
+        if message[0] == b"sunsubscribe":  # its slot has moved
+            if message[1] == self._subscribed.encode():
+                self.drop()
+            return WAKE
+        return protocol.push(self._channel, message[2]) if message[0] in MESSAGES else None
 
     def send(self, op: StoreOp, asking: bool, give_up: float) -> Reply:
         """Within the time that is left."""
@@ -55,6 +92,7 @@ class NodeConnection(RedisConnection):
             op = op._replace(budget_ms=left_ms)
         if not asking:
             return self.execute(op)
+        op = self._addressed(op, give_up)
         self.ready(give_up)
         if not self._gets_pushes:
             op = protocol.without_pushes(op)
@@ -227,13 +265,18 @@ class ClusterConnection:
                 for one in nodes:
                     poll.register(one.fileno(), select.POLLIN)
                 poll.poll(left * 1000)
-        return _push(self.address, self._pushes.popleft())
+        return self._parse(self._pushes.popleft())
 
     def read(self) -> list[Push]:
         """All pushes that have arrived, without waiting."""
         self.receive()
-        pushes = [_push(self.address, self._pushes.popleft()) for _ in range(len(self._pushes))]
+        pushes = [self._parse(self._pushes.popleft()) for _ in range(len(self._pushes))]
         return [push for push in pushes if push is not None]
+
+    def _parse(self, message: Any) -> Push | None:
+        """Every connection has the same channel, but for those of single nodes."""
+        parsed = [one._parse(message) for one in list(self._at.values())]
+        return parsed[0] if parsed else None
 
     def receive(self) -> bool:
         """Take in what has arrived. True if there are pushes to read."""
@@ -260,7 +303,3 @@ class ClusterConnection:
         for one in self._at.values():
             one.forked()
             one.listen(self.address)
-
-
-def _push(channel: str, message: Any) -> Push | None:
-    return protocol.push(channel, message[2]) if message[0] == b"message" else None

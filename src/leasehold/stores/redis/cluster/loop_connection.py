@@ -10,15 +10,18 @@ from copy import copy
 from leasehold._core.driver import drive_async
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import LISTINGS, Push, Reply, StoreOp
+from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.cluster.connection import ASKING, new_channel
+from leasehold.stores.redis.cluster.addressing import ADDRESSED, at_node, prepare
+from leasehold.stores.redis.cluster.connection import ASKING, MESSAGES, new_channel
 from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.cluster.routing import MAP, AskForMap, ReadMap, Routing, Send, Step, key_of, read_map
 from leasehold.stores.redis.connection import ReplyError
-from leasehold.stores.redis.loop_connection import LoopConnection
+from leasehold.stores.redis.loop_connection import AsyncRedisSocket, LoopConnection
 from leasehold.stores.redis.protocol import pack
 from leasehold.stores.redis.sockets import SLOW, Broken, NotSent
+from leasehold.stores.redis.target import Target
 
 if TYPE_CHECKING:
     from leasehold._core.claims import ClaimTemplate
@@ -27,12 +30,52 @@ if TYPE_CHECKING:
 class NodeLoopConnection(LoopConnection):
     """An event loop's connection to one node."""
 
+    _server: Node
+
     def __init__(self, node: Node, notify: Callable[[Push], None], channel: str) -> None:
         super().__init__(node, notify, lambda connection: None)
         self.address = self._channel = channel
+        self._subscribed = ""  # the channel of this node that the socket listens to
 
     def connected(self) -> bool:
         return self._socket is not None
+
+    async def execute_async(self, op: StoreOp) -> Reply:
+        return await super().execute_async(await self._addressed(op, self._loop.time() + op.budget_ms / 1000))
+
+    async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
+        if self._subscribed == self._server.channel(self._channel):
+            prepare(template, self._server, budget_ms)
+            return await super().claim_async(template, owner, floor, budget_ms)
+        return await self.execute_async(template.claim(owner, floor, budget_ms))
+
+    async def _after_error(self, reply: Any, op: StoreOp, give_up: float) -> Any:
+        return await super()._after_error(reply, at_node(op, self._server), give_up)
+
+    async def _addressed(self, op: StoreOp, give_up: float) -> StoreOp:
+        """As ``NodeConnection._addressed``."""
+        if type(op) not in ADDRESSED:
+            return op
+        if self._socket is None:
+            await self._ready(give_up)
+        if self._subscribed != self._server.channel(self._channel) and self._socket is not None:
+            self._socket.doubt()
+        return at_node(op, self._server)
+
+    async def _shake_hands(self, socket: AsyncRedisSocket, target: Target) -> bool:
+        pushes = await super()._shake_hands(socket, target)
+        self._subscribed = self._server.channel(self._channel)
+        return pushes
+
+    def _pushed(self, message: Any) -> None:
+        if message[0] == b"sunsubscribe":  # its slot has moved
+            if message[1] == self._subscribed.encode() and self._socket is not None:
+                self._socket.doubt()
+            self._notify(WAKE)
+        elif message[0] in MESSAGES:
+            push = protocol.push(self._channel, message[2])
+            if push is not None:
+                self._notify(push)
 
     async def send(self, op: StoreOp, asking: bool, give_up: float) -> Reply:
         """Within the time that is left."""
@@ -41,6 +84,7 @@ class NodeLoopConnection(LoopConnection):
             op = op._replace(budget_ms=left_ms)
         if not asking:
             return await self.execute_async(op)
+        op = await self._addressed(op, give_up)
         await self._ready(give_up)
         if not self._gets_pushes:
             op = protocol.without_pushes(op)

@@ -17,11 +17,16 @@ from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.cluster import naming
 from leasehold.stores.redis.handshake import Handshake
+from leasehold.stores.redis.protocol import Command
 from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.target import Target
 
 SLOTS = 16384
 READ_AGAIN_AFTER = 1.0  # seconds between two reads of the map because of redirections
+SHARDED = 7  # the first version with channels of slots
+MOST_TAGS = 200_000  # tried until one is in a slot of a node; one of a single slot is found among these
+PUSH = "lock:v1:push:"
+ADDRESS = f"{PUSH}node:"
 MOST_KNOWN = 4096
 CHECK_AGAIN = 86_400.0  # seconds after which the setting of a namespace is recorded again
 APART = (
@@ -56,19 +61,44 @@ class Redirected(StoreUnavailable):
 class NodeHandshake(Handshake):
     """The handshake with a node of a Cluster."""
 
+    def __init__(self, node: Node, target: Target, channel: str) -> None:
+        super().__init__(target, channel, first=not node.checked)
+        self._node = node
+
+    def _check(self, server: dict[bytes, Any]) -> None:
+        super()._check(server)
+        version = server.get(b"version", b"").decode().partition(".")[0]
+        self._node.sharded = version.isdigit() and int(version) >= SHARDED
+
     def _check_kind(self, mode: str, role: str) -> None:
         if mode and mode != "cluster":
             raise Unsupported(f"Redis at {self._target} is no node of a Cluster: connect with redis://")
 
+    def _subscription(self) -> Command:
+        channel = self._node.channel(self._channel)
+        return ("SUBSCRIBE" if channel == self._channel else "SSUBSCRIBE", channel)
+
 
 class Node(Server):
-    """One node."""
+    """One node.
+
+    Pushes come over a channel in one of its own slots, where it has such channels (sharded pub/sub): ``tag`` is a hash
+    tag that is in one of them. Else they come over a channel that has the same name at every node."""
 
     def __init__(self, cluster: Cluster, address: Address) -> None:
         super().__init__(cluster.target._replace(host=address[0], port=address[1]))
         self.address = address
         self.wanted = False  # a connection to it was opened, so that pushes for holders may come from it
+        self.sharded = False  # until a handshake shows that it has such channels
+        self.tag = ""
         self._cluster = cluster
+
+    def channel(self, address: str) -> str:
+        """The channel here for the pushes to an address of ours; the same for any other."""
+        if not self.sharded or not address.startswith(ADDRESS):
+            return address
+        self.tag = self.tag or self._cluster.tag_of(self)
+        return f"{PUSH}{{{self.tag}}}:{address[len(ADDRESS) :]}" if self.tag else address
 
     def locate(self, give_up: float) -> Target:
         self._want()
@@ -84,7 +114,7 @@ class Node(Server):
             self._cluster.on_wanted()
 
     def handshake(self, target: Target, channel: str) -> NodeHandshake:
-        return NodeHandshake(target, channel, first=not self.checked)
+        return NodeHandshake(self, target, channel)
 
     def refusal(self, reply: BaseException) -> LeaseholdError:
         word, *rest = str(reply).split()
@@ -201,10 +231,22 @@ class Cluster:
 
     # ------------------------------------------------------------ the map
 
+    def tag_of(self, node: Node) -> str:
+        """A hash tag in a slot of this node; empty when it has none."""
+        if node not in self._masters:
+            return ""
+        return next((tag for tag in map(str, range(MOST_TAGS)) if self._owners[slot_of(tag)] is node), "")
+
+    def _forget_tags(self) -> None:
+        for node in self.nodes():
+            if node.tag and self._owners[slot_of(node.tag)] is not node:
+                node.tag = ""
+
     def moved(self, slot: int, address: Address) -> None:
         """A node has told us so. Others may have moved with it: the map is read again soon."""
         self._owners[slot] = self.announced(address)
         self.doubted = True
+        self._forget_tags()
 
     def doubt(self) -> None:
         """A node did not answer: another may have taken its place."""
@@ -228,6 +270,7 @@ class Cluster:
             owners[first : last + 1] = [node] * (last + 1 - first)
         self._masters = list(dict.fromkeys(node for node in owners if node is not None))
         self._owners = owners
+        self._forget_tags()
         self.read_at = time.monotonic()
         self.doubted = False
         self.unreadable = ""

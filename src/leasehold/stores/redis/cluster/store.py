@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Push
 from leasehold._core.ports import Clock
+from leasehold._core.types import Capabilities
 from leasehold.stores.redis.cluster.connection import ClusterConnection
 from leasehold.stores.redis.cluster.nodes import Cluster
 from leasehold.stores.redis.cluster.urls import cluster_from_url
@@ -21,7 +22,7 @@ class ClusterStore(RedisStore):
     """Implements ``_core.ports.Store``. Making one connects to nothing; the first op does."""
 
     name = "cluster"
-    capabilities = RedisStore.capabilities._replace(durability=False)
+    capabilities = RedisStore.capabilities._replace(durability=False, together=False)
     _server: Cluster  # type: ignore[assignment]  # all that the base needs of a server
 
     def __init__(self, cluster: str | Cluster, clock: Clock | None = None) -> None:
