@@ -130,19 +130,13 @@ class Link:
     def abandon(self, exchange: Exchange) -> Answer:
         """The caller waits no longer. What has not left is not sent any more."""
         exchange.wanted = False
-        if exchange.answer is None:
-            if exchange in self._unsent:
-                self._unsent.remove(exchange)
-                why = self._last_error or failures.unreachable(self._node.name, Broken(SLOW))
-                exchange.fail(
-                    why if isinstance(why, StoreUnavailable) else StoreUnavailable(str(why)), self._node.now()
-                )
-            else:  # its place in the order stays
-                late = failures.unanswered(self._node.name, Broken(SLOW))
-                return Answer(late, exchange.sent_at, self._node.now())
-        answer = exchange.answer
-        assert answer is not None
-        return answer
+        if exchange.answer is not None:
+            return exchange.answer
+        error: LeaseholdError = failures.unanswered(self._node.name, Broken(SLOW))  # its place in the order stays
+        if exchange in self._unsent:
+            self._unsent.remove(exchange)
+            error = failures.unreachable(self._node.name, Broken(SLOW))
+        return Answer(error, exchange.sent_at, self._node.now())
 
     def owes(self) -> bool:
         """True while something is under way that must arrive."""
