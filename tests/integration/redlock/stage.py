@@ -26,6 +26,7 @@ class Stage:
         self.nodes = servers.nodes
         self.flavour = flavour
         self._parties: list[Party] = []
+        self._cut: set[int] = set()
 
     def store(self, options: str = "") -> RedlockStore:
         targets, longest_ttl_ms = from_url(self.servers.url + options)
@@ -41,8 +42,10 @@ class Stage:
         for place, node in enumerate(self.nodes):
             if place in places:
                 node.heal()
-            else:
+                self._cut.discard(place)
+            elif place not in self._cut:
                 node.cut_off()
+                self._cut.add(place)
 
     def owners(self) -> list[bool]:
         """Which nodes have a holder of ``job``."""
