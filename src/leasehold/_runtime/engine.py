@@ -20,7 +20,7 @@ from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.registry import Attempt, LeaseRegistry
 from leasehold._runtime.watchdog import Watchdog
-from leasehold.errors import StoreUnavailable, Unsupported
+from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
 from leasehold.observe import log
 from leasehold.observe.observers import Observers
 
@@ -32,6 +32,12 @@ class CoordinatorClosed(Exception):
 
 FORKED = "this process was forked in the middle of the call: the call is its parent's"
 CLOSED = "this coordinator is closed: make a new one with connect()"
+WHY_NOT = {  # by the capability that is missing
+    "shared": "a majority of nodes can agree on one holder, and not on which of several hold together",
+    "groups": "the nodes cannot take several resources in one step. Take one lock after the other, in a fixed order",
+    "handover": "a ticket could be good on some nodes and not on others. Release the lease, and acquire it anew",
+    "evictions": "it could succeed on some nodes and not on others. Stop the holder, or let its lease expire",
+}
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _watchdogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()  # a watchdog's thread may outlive its coordinator
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
@@ -88,6 +94,23 @@ class Engine:
         """Where the store can push what happened to the leases of this process; empty where it cannot."""
         pushes = self.watchdog.holder_pushes
         return "" if pushes is None else pushes.address
+
+    # ------------------------------------------------------------ what the store can do
+
+    def require(self, capability: str, what: str) -> None:
+        """Unsupported unless the store has this capability: nothing is silently weakened."""
+        if not getattr(self.store.capabilities, capability):
+            raise Unsupported(f"a store on {self.store.name} cannot do {what}: {WHY_NOT[capability]}")
+
+    def check_ttl(self, ttl_ms: int) -> int:
+        """The same ttl; InvalidRequest if it is longer than the store allows."""
+        longest_ms = self.store.capabilities.longest_ttl_ms
+        if ttl_ms > longest_ms:
+            raise InvalidRequest(
+                f"the ttl is longer than a store on {self.store.name} allows, which is {longest_ms / 1000:g} s here "
+                "(max_ttl)"
+            )
+        return ttl_ms
 
     # ------------------------------------------------------------ leases
 

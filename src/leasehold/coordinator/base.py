@@ -125,6 +125,7 @@ class Coordinator(
             meta,
             durability,
         )
+        self._engine.check_ttl(options.ttl_ms)
         return self._make_lock(self._name(kind, ids), options)
 
     def rlock(
@@ -189,6 +190,7 @@ class Coordinator(
         ...         permit.slot
         0
         """
+        self._engine.require("shared", "semaphores")
         checked_limit = check_count(limit, "limit")
         options = checked_options(
             ttl=ttl,
@@ -219,6 +221,7 @@ class Coordinator(
         ...         config.read().try_acquire() is None
         True
         """
+        self._engine.require("shared", "read-write locks")
         return self._make_rwlock(self._name(kind, ids))
 
     def election(
@@ -278,6 +281,7 @@ class Coordinator(
             meta=meta,
             durability=durability,
         )
+        self._engine.check_ttl(options.ttl_ms)
         return self._make_election(self._name(kind, ids), options, value, check)
 
     # ------------------------------------------------------------ checks
@@ -293,6 +297,7 @@ class Coordinator(
 
     def _adoption(self, ticket: str, ttl: Duration | None, **options: Any) -> tuple[Ticket, Name, Options]:
         """What the ticket names, and how the lease is to be held, checked."""
+        self._engine.require("handover", "adopt()")
         known = read(ticket)
         ttl_given = known.ttl_ms / 1000 if ttl is None else ttl
         checked = checked_options(ttl=ttl_given, wait=None, warns=ttl is not None, **options)

@@ -80,6 +80,7 @@ def eviction_request(
     delay: Duration | None,
     force: object,
 ) -> EvictionRequest:
+    hold._engine.require("evictions", "evict()")
     if fence is None:
         raise InvalidRequest("evict needs the fence of the lease that is meant: inspect() says which it is")
     checked = check_fence(fence)
@@ -196,6 +197,7 @@ class Operators:
         """Ask the holder to release its lease: its ``lease.revoked`` is set. It may go on; ``evict`` forces it. Where
         several share the resource all are asked, or the one with this fence. False when not all of them can be reached.
         NotHeld when there is no holder, or none with this fence."""
+        self._engine.require("evictions", "revoke()")
         checked = None if fence is None else check_fence(fence)
         reached: bool = self._operate(resource_flows.revoke, resource_names_of(self, resource), checked)
         return reached
@@ -260,6 +262,7 @@ class AsyncOperators:
 
     async def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
         """Ask the holder to release its lease; see :meth:`leasehold.Leasehold.revoke`."""
+        self._engine.require("evictions", "revoke()")
         checked = None if fence is None else check_fence(fence)
         reached: bool = await self._operate(resource_flows.revoke, resource_names_of(self, resource), checked)
         return reached

@@ -134,6 +134,7 @@ class BaseLease:
         }
 
     def _begin_transfer(self) -> Transfer:
+        self._engine.require("handover", "transfer()")
         self._settle()
         return self._held.new_transfer()
 

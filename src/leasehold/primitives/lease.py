@@ -69,7 +69,7 @@ class Lease(BaseLease):
 
     def extend(self, ttl: Duration) -> None:
         """Make the lease end ``ttl`` from now, whatever it had left. Later renewals use this ttl too."""
-        self._change(flows.extend, ttl_ms(ttl))
+        self._change(flows.extend, self._engine.check_ttl(ttl_ms(ttl)))
 
     def _change(self, flow: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Run a flow that renews the lease and changes something with it."""
@@ -174,7 +174,7 @@ class AsyncLease(BaseLease):
 
     async def extend(self, ttl: Duration) -> None:
         """Make the lease end ``ttl`` from now, whatever it had left. Later renewals use this ttl too."""
-        await self._change(flows.extend, ttl_ms(ttl))
+        await self._change(flows.extend, self._engine.check_ttl(ttl_ms(ttl)))
 
     async def _change(self, flow: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Run a flow that renews the lease and changes something with it."""

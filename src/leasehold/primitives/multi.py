@@ -442,6 +442,7 @@ L = TypeVar("L", Lock, AsyncLock)
 
 def checked(engine: Engine, locks: tuple[Any, ...], flavour: type[L]) -> tuple[L, ...]:
     """The locks, or InvalidRequest when they cannot be taken together."""
+    engine.require("groups", "all()")
     if not 0 < len(locks) <= MOST_PARTS:
         raise InvalidRequest(
             f"all() takes 1 to {MOST_PARTS} locks, not {len(locks)}: hold.all(hold.lock('stock'), hold.lock('order'))"

@@ -403,7 +403,6 @@ BAD_URLS = {
 }
 LATER_URLS = [
     "redis+cluster://a,b",
-    "redlock://a,b,c",
     "etcd://a",
     "zk://a/chroot",
     "postgresql://localhost/db",
@@ -475,9 +474,9 @@ def test_connect_takes_a_url_or_a_store(connect: Callable[..., Any], bad: Any) -
 
 
 @pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
-def test_several_servers_are_for_later(connect: Callable[..., Any]) -> None:
-    """A list is a Redlock, which this version does not have."""
-    with pytest.raises(Unsupported, match="Redlock"):
+def test_several_urls_are_no_clients(connect: Callable[..., Any]) -> None:
+    """A list is a Redlock of clients; several servers by URL are one URL."""
+    with pytest.raises(InvalidRequest, match="takes a client"):
         connect(["redis://a", "redis://b", "redis://c"])
 
 

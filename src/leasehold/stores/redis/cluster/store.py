@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Push
 from leasehold._core.ports import Clock
-from leasehold._core.types import Capabilities
 from leasehold.stores.redis.cluster.connection import ClusterConnection
 from leasehold.stores.redis.cluster.nodes import Cluster
 from leasehold.stores.redis.cluster.urls import cluster_from_url

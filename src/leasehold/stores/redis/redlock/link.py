@@ -33,7 +33,6 @@ CLOSED, LOOKUP, DIALLING, SECURING, GREETING, READY = range(6)
 RETRY_AFTER = 0.05  # seconds: a node that refuses is not dialled by every call
 STALE_AFTER = 5.0  # seconds without a reply that is owed, after which a new link is made
 MOST_OWED = 256  # exchanges
-CHECK_AFTER = 0.5  # seconds without use, after which the link is checked before it is used again
 
 
 class Exchange:
@@ -115,7 +114,7 @@ class Link:
         """Send these, as soon as that is possible."""
         exchange = Exchange(batch, data, self._node.now(), on_failure)
         now = time.monotonic()
-        if self._state == READY and now - self._used > CHECK_AFTER:
+        if self._state == READY:
             self._check(now)
         elif self._state not in (CLOSED, READY) and now - self._used > self._node.target.connect_timeout:
             self._broke(Broken(SLOW))
@@ -130,19 +129,13 @@ class Link:
     def abandon(self, exchange: Exchange) -> Answer:
         """The caller waits no longer. What has not left is not sent any more."""
         exchange.wanted = False
-        if exchange.answer is None:
-            if exchange in self._unsent:
-                self._unsent.remove(exchange)
-                why = self._last_error or failures.unreachable(self._node.name, Broken(SLOW))
-                exchange.fail(
-                    why if isinstance(why, StoreUnavailable) else StoreUnavailable(str(why)), self._node.now()
-                )
-            else:  # its place in the order stays
-                late = failures.unanswered(self._node.name, Broken(SLOW))
-                return Answer(late, exchange.sent_at, self._node.now())
-        answer = exchange.answer
-        assert answer is not None
-        return answer
+        if exchange.answer is not None:
+            return exchange.answer
+        error: LeaseholdError = failures.unanswered(self._node.name, Broken(SLOW))  # its place in the order stays
+        if exchange in self._unsent:
+            self._unsent.remove(exchange)
+            error = failures.unreachable(self._node.name, Broken(SLOW))
+        return Answer(error, exchange.sent_at, self._node.now())
 
     def owes(self) -> bool:
         """True while something is under way that must arrive."""
@@ -336,7 +329,7 @@ class Link:
     # ------------------------------------------------------------ bytes
 
     def _check(self, now: float) -> None:
-        """Nobody has read from it for a while: the node may have closed it, or a firewall forgotten it."""
+        """Before each use: the node may have closed it, as a restart does, or a firewall forgotten it."""
         if now - self._used > self._node.target.ping_after:
             self._broke(Broken(SLOW))
         else:

@@ -96,7 +96,7 @@ class Quorum:
         samples = [node.clock for node in self.nodes if node.clock is not None]
         own = self.nodes[place].clock
         if own is None or len(samples) < self.majority:
-            return "its clock is not known"
+            return "too few clocks are known to compare its own with"
         middle = median([(sample.least + sample.most) / 2 for sample in samples])
         off = own.least - middle if own.least > middle else min(own.most - middle, 0.0)
         return f"its clock is {off:+.1f} s off the median of all nodes" if abs(off) > MOST_CLOCK_OFF else ""
@@ -119,11 +119,7 @@ def check_nodes(addresses: Sequence[str]) -> None:
     """Refuse what cannot be a Redlock, before anything is sent."""
     count = len(addresses)
     if count < LEAST_NODES or count % 2 == 0:
-        why = (
-            "with fewer than three, none may fail"
-            if count < LEAST_NODES
-            else "one more would not survive more failures"
-        )
+        why = "of fewer than three none may fail" if count < LEAST_NODES else "one less survives as many failures"
         raise InvalidRequest(f"a Redlock has 3, 5 or 7 independent masters, not {count}: {why}")
     for place, address in enumerate(addresses):
         if address in addresses[:place]:

@@ -1,5 +1,5 @@
-"""The rule of Redlock, written once as flows for threads and event loops. Pure: a flow yields what is to be sent, and gets
-what came back.
+"""The rule of Redlock, written once as flows for threads and event loops. Pure: a flow yields what is to be sent, and
+gets what came back.
 
     Round   send these to the nodes, all at once, and wait until ``enough`` or until the time is over
     Leave   send these withdrawals after what was sent before, wait for nothing, and see to it that they arrive
@@ -320,9 +320,7 @@ class Ballot:
         if not self._quorum.met:
             return all(result is not None for result in self._results)
         places = range(len(self._results))
-        refused = [
-            place for place in places if self._results[place] and not self._granted(place) and not self._fault(place)
-        ]
+        refused = [place for place in places if self._refused(place)]
         return len(self.chosen()) >= self._quorum.majority or len(refused) > len(places) - self._quorum.majority
 
     def _raise_unsupported(self) -> None:

@@ -1,0 +1,264 @@
+"""Nodes that are slow, silent, cut off and back again; and what is left behind on each."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from leasehold import LeaseLost, NotAcquired, StoreUnavailable
+from leasehold._core.ops import Inspect
+from tests.integration.redlock.stage import OWNER, Stage, acquire
+from tests.support.servers.redlock import RedlockNode
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+
+def warm(party: Any) -> None:
+    """Its connections are open, and the nodes know the scripts."""
+    lease = acquire(party)
+    assert party.do(lambda _: lease.release()) is True
+    assert acquire(party) is not None and party.do(lambda hold: hold.lock("job").release()) is not False
+
+
+def counting(nodes: list[RedlockNode]) -> list[int]:
+    """How often each node is sent something, from now on."""
+    counts = [0] * len(nodes)
+
+    def counter(place: int) -> Any:
+        def count(chunk: bytes) -> str:
+            counts[place] += 1
+            return "pass"
+
+        return count
+
+    for place, node in enumerate(nodes):
+        node.link.on_request = counter(place)
+    return counts
+
+
+def test_an_acquire_takes_two_round_trips(five: Stage) -> None:
+    """One for the claim and one for the fence; a node that gave the highest fence gets only the first."""
+    party = five.party()
+    warm(party)
+    for node in five.nodes:
+        node.link.settle()
+    counts = counting(five.nodes)
+    assert acquire(party) is not None
+    for node in five.nodes:
+        node.link.settle()
+    assert max(counts) == 2 and sorted(counts)[0] == 1
+
+
+def test_a_slow_node_does_not_slow_the_majority(three: Stage) -> None:
+    """Nothing comes from it until everything is over: acquire, extend, a refusal and release return all the same."""
+    one, two = three.party(), three.party()
+    warm(one)
+    warm(two)
+    three.nodes[1].link.hold_replies()
+    lease = acquire(one)
+    one.do(lambda _: lease.extend(20))
+    assert acquire(two) is None
+    assert one.do(lambda _: lease.release()) is True
+    assert three.nodes[1].link.waiting > 0
+    three.nodes[1].link.release()
+    three.nothing_left()
+
+
+def test_late_replies_are_not_taken_for_those_of_the_next_request(three: Stage) -> None:
+    """Replies to five acquires and releases come at once, in the middle of the sixth: each lease is released, and no
+    fence comes twice."""
+    party = three.party()
+    warm(party)
+    fences = []
+    three.nodes[0].link.hold_replies()
+    for number in range(10):
+        if number == 5:
+            three.nodes[0].link.release()
+        lease = acquire(party)
+        fences.append(lease.fence)
+        assert party.do(lambda _, lease=lease: lease.release()) is True
+    assert fences == sorted(set(fences))
+    three.nothing_left()
+
+
+def test_a_minority_is_cut_off_and_comes_back(three: Stage) -> None:
+    """Leases are granted, renewed and released without it, and it takes part again when it is back."""
+    party = three.party()
+    warm(party)
+    three.nodes[2].cut_off()
+    lease = acquire(party)
+    party.do(lambda _: lease.extend(20))
+    assert party.do(lambda _: lease.release()) is True
+    three.nodes[2].heal()
+
+    def takes_part() -> bool:
+        lease = acquire(party)
+        party.do(lambda _: lease.extend(20))  # a node that is only just connected has had time for its claim
+        found = three.owners()[2]
+        party.do(lambda _: lease.release())
+        return found
+
+    until(takes_part, "the node takes part again")
+    three.nothing_left()
+
+
+def test_a_firewall_forgets_a_minority(three: Stage) -> None:
+    """Nobody is told, and nobody waits for it."""
+    party = three.party()
+    warm(party)
+    three.nodes[0].link.blackhole()
+    for _ in range(3):
+        lease = acquire(party)
+        assert party.do(lambda _, lease=lease: lease.release()) is True
+
+
+def test_without_a_majority_nothing_is_taken(three: Stage) -> None:
+    """The error names the nodes that are missing, and the one that granted is free again."""
+    party = three.party()
+    warm(party)
+    three.only(1)
+    with pytest.raises(StoreUnavailable, match=r"2 of 3 Redlock nodes do not count, and 2 must: .*cannot be reached"):
+        acquire(party)
+    three.nothing_left()
+
+
+def test_a_majority_that_is_silent(three: Stage) -> None:
+    """Its claims are held up, and arrive when everything is over: they get nothing, or are withdrawn."""
+    party = three.party()
+    warm(party)
+    for node in three.nodes[:2]:
+        node.link.hold_requests()
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        acquire(party, ttl=2)
+    for node in three.nodes[:2]:
+        node.link.release()
+    three.nothing_left()
+    assert until(lambda: acquire(party), "it can be acquired again")
+
+
+def test_a_majority_lost_while_held(three: Stage) -> None:
+    """Renewals fail, and the holder learns of its loss before its deadline."""
+    party = three.party()
+    lease = acquire(party, ttl=1.5)
+    three.only(0)
+    until(lambda: lease.state != "held", "renewals fail")
+    until(lambda: lease.state == "lost", "the loss is declared")
+    assert lease.remaining() <= 0 or lease.state == "lost"
+    with pytest.raises(LeaseLost, match="renewal_failed"):
+        lease.check()
+
+
+def test_the_watchdog_renews_on_a_majority(three: Stage) -> None:
+    """One node is cut off, and the lease outlives several ttls."""
+    party = three.party()
+    three.nodes[1].cut_off()
+    lease = acquire(party, ttl=0.6)
+    before = lease.expires_at if hasattr(lease, "expires_at") else None
+    watched = threading.Event()
+    watched.wait(2.0)
+    assert lease.state in ("held", "unsure") and lease.remaining() > 0
+    assert before is None or lease.expires_at > before
+
+
+def test_a_refused_claim_is_withdrawn_on_all_nodes(three: Stage) -> None:
+    """The holder has two nodes; the third grants to another party, and is free again at once."""
+    one, two = three.party(), three.party()
+    warm(two)
+    three.only(0, 1)
+    acquire(one)
+    three.only(0, 1, 2)
+    assert until(lambda: acquire(two) is None, "it is refused, and no node is missing")
+    until(lambda: three.owners() == [True, True, False], "the third node is free")
+
+
+def test_a_withdrawal_reaches_a_node_that_was_cut_off(three: Stage) -> None:
+    """The claim of the second arrived, its reply did not, and then the node was gone: the withdrawal comes when it is
+    back."""
+    one, two = three.party(), three.party()
+    warm(two)
+    three.only(0, 1)
+    acquire(one)
+    node = three.nodes[2]
+    node.heal()
+    until(lambda: acquire(two) is None, "the third node is connected again")
+    until(lambda: not three.owners()[2], "and free")
+    node.link.hold_replies()
+    assert acquire(two) is None
+    until(lambda: node.link.waiting > 0 or three.owners()[2], "the claim has arrived")
+    node.cut_off()
+    node.server.client().set(OWNER, "1 x:1:y 30000 0 0 - mutex 1 ", px=200)  # and something happens there
+    node.heal()
+    until(lambda: not three.owners()[2], "the third node is free")
+
+
+def test_waiters_get_the_lease_one_after_another(three: Stage) -> None:
+    """There is no queue: they try again, and each gets it once."""
+    parties = [three.party() for _ in range(4)]
+    fences: list[int] = []
+
+    def work(lease: Any) -> None:
+        fences.append(lease.fence)
+
+    futures = [party.within(lambda hold: hold.lock("job", ttl=5, wait=30), work) for party in parties for _ in range(3)]
+    for future in futures:
+        future.result(60)
+    assert len(fences) == 12 and fences == sorted(set(fences))
+    three.nothing_left()
+
+
+def test_a_wait_ends_in_time_and_leaves_nothing(three: Stage) -> None:
+    """A party that gave up has no claim on any node."""
+    one, two = three.party(), three.party()
+    lease = acquire(one)
+    with pytest.raises(NotAcquired) as caught:
+        two.within(lambda hold: hold.lock("job", wait=0.2), lambda _: None).result(30)
+    assert lease.owner.startswith(caught.value.holder)
+    assert one.do(lambda _: lease.release()) is True
+    three.nothing_left()
+
+
+def test_extend_by_a_majority(three: Stage) -> None:
+    """Longer and shorter, with one node missing; the end on each node is the new one."""
+    party = three.party()
+    lease = acquire(party)
+    three.nodes[0].cut_off()
+    party.do(lambda _: lease.extend(60))
+    assert lease.remaining() > 30
+    party.do(lambda _: lease.extend(5))
+    assert lease.remaining() <= 5
+    assert all(0 < node.server.client().pttl(OWNER) <= 5000 for node in three.nodes[1:])
+
+
+def test_fences_grow_while_nodes_come_and_go(five: Stage) -> None:
+    """A thousand acquires, of two parties in turn, with another minority cut off after every fifty."""
+    parties, fences = [five.party(), five.party()], []
+    for number in range(1000):
+        if number % 50 == 0:
+            gone = {number // 50 % 5, number // 50 * 2 % 5}
+            five.only(*{0, 1, 2, 3, 4} - gone)
+        lease = until(lambda number=number: _try(parties[number % 2]), "a majority grants")
+        fences.append(lease.fence)
+        assert parties[number % 2].do(lambda _, lease=lease: lease.release()) is True
+    assert fences == sorted(set(fences))
+
+
+def _try(party: Any) -> Any:
+    """A node that was cut off may refuse for a moment, with what it has not been told."""
+    try:
+        return acquire(party)
+    except StoreUnavailable:
+        return None
+
+
+def test_inspection_shows_what_a_majority_says(three: Stage) -> None:
+    """A holder that only one node knows is no holder; each node can be looked at by its own URL."""
+    party = three.party()
+    lease = acquire(party)
+    three.nodes[0].flush()
+    assert three.store().execute(Inspect("job")).holders[0].fence == lease.fence  # type: ignore[union-attr]  # a View
+    three.nodes[1].flush()
+    assert three.store().execute(Inspect("job")).holders == ()  # type: ignore[union-attr]  # a View
+    assert three.owners() == [False, False, True]

@@ -1,0 +1,67 @@
+"""A Redlock without servers: the flows are driven by hand, and replies are what the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from leasehold._core import ops
+from leasehold.stores.redis.redlock.quorum import Quorum
+from leasehold.stores.redis.redlock.rounds import Answer, Leave, Round, Rounds
+
+HOUR_US = 3_600_000_000
+NOW_US = 1_800_000_000_000_000
+Reply = Callable[[Round], Sequence[Any]]
+
+
+class Play:
+    """Three or five nodes that have been up for an hour, and what was requested of them."""
+
+    def __init__(self, size: int = 3, longest_ttl_ms: int = 300_000) -> None:
+        self.quorum = Quorum([f"node{place}:6379" for place in range(size)], longest_ttl_ms)
+        self.quorum.met = True
+        for place in range(size):
+            self.quorum.introduce(place, f"run{place}", 3600, 0.0)
+        self.rounds = Rounds(self.quorum, longest_ttl_ms, lambda: 25)
+        self.requests: list[Round | Leave] = []
+
+    def run(self, op: ops.StoreOp, *replies: Sequence[Any]) -> Any:
+        """The reply to the op when the nodes reply so, round after round. None for a node: no answer in time."""
+        flow, left, answers = self.rounds.execute(op), list(replies), None
+        try:
+            while True:
+                request = flow.send(answers)
+                self.requests.append(request)
+                answers = None if isinstance(request, Leave) else self._answers(request, left.pop(0))
+        except StopIteration as end:
+            return end.value
+
+    def _answers(self, request: Round, outcomes: Sequence[Any]) -> list[Answer | None]:
+        found = [None if one is None else Answer(one, 10.0, 10.001) for one in outcomes]
+        request.enough(found)
+        return found
+
+    def left(self) -> list[bool]:
+        """Where the claim was withdrawn."""
+        (leave,) = [one for one in self.requests if isinstance(one, Leave)]
+        return [withdrawal is not None for withdrawal in leave.withdrawals]
+
+
+def vote(reply: list[Any], since_us: int = NOW_US - HOUR_US, off_us: int = 0, longest_ms: int = 300_000) -> list[Any]:
+    """What a node replies to a claim."""
+    return [[reply, since_us, NOW_US + off_us, longest_ms]]
+
+
+def granted(fence: int, ttl_ms: int = 30_000) -> list[Any]:
+    return [1, fence, ttl_ms]
+
+
+BUSY = [3, b"web-1:7:secret.1", 12_000, 0]
+CLAIM = ops.Claim("job", "web-2:8:secret.1", 30_000)
+
+
+@pytest.fixture
+def play() -> Play:
+    return Play()

@@ -1,0 +1,148 @@
+"""The rule of a claim: which grants count, which fence they give, and what is left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from leasehold._core import ops
+from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, Unsupported
+from leasehold.stores.redis.redlock.quorum import Quorum, check_nodes
+from leasehold.stores.redis.redlock.rounds import Leave, Round
+from tests.unit.redlock.conftest import BUSY, CLAIM, NOW_US, Play, granted, vote
+
+RENEWED = [[5, 30_000]]
+NOT_YOURS = [[7, b"taken"]]
+SLOW = OutcomeUnknown("it took too long")
+DOWN = StoreUnavailable("it cannot be reached")
+
+
+def test_the_fence_is_the_highest_of_the_majority(play: Play) -> None:
+    """It is written back to the nodes that gave a lower one, and an acquire takes two rounds."""
+    reply = play.run(
+        CLAIM,
+        [vote(granted(5)), vote(granted(9)), vote(granted(7))],
+        [RENEWED, None, RENEWED],
+    )
+    assert reply == ops.Granted(9, 30_000)
+    assert len(play.requests) == 2
+    write_back = play.requests[1]
+    assert isinstance(write_back, Round)
+    assert [one is None for one in write_back.commands] == [False, True, False]
+
+
+def test_a_fence_that_no_majority_confirms_is_given_up(play: Play) -> None:
+    """The lease would be real, and its fence not safe: it is withdrawn everywhere."""
+    with pytest.raises(StoreUnavailable, match="did not confirm its fence"):
+        play.run(CLAIM, [vote(granted(5)), vote(granted(9)), DOWN], [NOT_YOURS, None, None])
+    assert play.left() == [True, True, False]
+
+
+def test_one_grant_of_three_is_withdrawn(play: Play) -> None:
+    """Two nodes are held by another: that is a refusal, and the third is free again."""
+    reply = play.run(CLAIM, [vote(BUSY), vote(granted(5)), vote(BUSY)])
+    assert reply == ops.Busy("web-1:7", 12_000, 0, 25)
+    assert play.left() == [False, True, False]
+
+
+def test_an_unanswered_claim_is_withdrawn_with_a_tombstone(play: Play) -> None:
+    """It may arrive after its withdrawal, over a connection that broke; a node that was not reached gets nothing."""
+    with pytest.raises(StoreUnavailable, match="3 of 3 Redlock nodes do not count.* too few clocks"):
+        play.run(CLAIM, [SLOW, vote(granted(5)), DOWN])
+    (leave,) = [one for one in play.requests if isinstance(one, Leave)]
+    late, given, unreached = leave.withdrawals
+    assert late is not None and given is not None and unreached is None
+    assert late.forget_ms == 60_000 and given.forget_ms == 0
+
+
+def test_a_node_that_was_flushed_does_not_count(play: Play) -> None:
+    """Its marker is younger than the longest ttl: it may have forgotten the lease of another."""
+    young = NOW_US - 100_000_000
+    with pytest.raises(StoreUnavailable, match=r"node2:6379: it was flushed or set up 100 s ago; .* in 200\.0 s"):
+        play.run(CLAIM, [vote(granted(5)), DOWN, vote(granted(7), since_us=young)])
+
+
+def test_a_node_that_was_restarted_does_not_count(play: Play) -> None:
+    """However old its marker is: it may have lost its last writes."""
+    play.quorum.introduce(2, "another run", 21, 10.0)
+    with pytest.raises(StoreUnavailable, match="node2:6379: it was started 20 s ago"):
+        play.run(CLAIM, [vote(granted(5)), DOWN, vote(granted(7))])
+
+
+def test_the_longest_ttl_of_any_client_decides(play: Play) -> None:
+    """Another client may hold a lease of an hour: a node that is up for 100 s may have forgotten it."""
+    young = NOW_US - 400_000_000
+    first = vote(granted(5), longest_ms=3_500_000)
+    with pytest.raises(StoreUnavailable, match="node2"):
+        play.run(CLAIM, [first, DOWN, vote(granted(7), since_us=young)])
+
+
+@pytest.mark.parametrize("off_us", [600_000, -600_000, 31_000_000])
+def test_a_node_whose_clock_is_off_does_not_count(play: Play, off_us: int) -> None:
+    """More than half a second off the median."""
+    with pytest.raises(StoreUnavailable, match="node1:6379: its clock is"):
+        play.quorum.learn_clock(2, NOW_US, 10.0, 10.001)
+        play.run(CLAIM, [vote(granted(5)), vote(granted(9), off_us=off_us), DOWN])
+
+
+def test_a_clock_that_is_a_little_off_counts(play: Play) -> None:
+    """Less than half a second."""
+    reply = play.run(CLAIM, [vote(granted(5)), vote(granted(9), off_us=400_000), DOWN], [RENEWED, None, None])
+    assert reply == ops.Granted(9, 30_000)
+
+
+def test_two_clocks_that_differ_are_both_in_doubt(play: Play) -> None:
+    """Without a third nobody knows which of them is right."""
+    with pytest.raises(StoreUnavailable) as caught:
+        play.run(CLAIM, [vote(granted(5)), vote(granted(9), off_us=31_000_000), DOWN])
+    assert str(caught.value).count("its clock is") == 2
+
+
+def test_a_majority_is_enough_to_decide(play: Play) -> None:
+    """Neither a grant nor a refusal waits for the last node, except in the first call of all."""
+    flow = play.rounds.execute(CLAIM)
+    request = next(flow)
+
+    def decided(*outcomes: object) -> bool:
+        from leasehold.stores.redis.redlock.rounds import Answer
+
+        flow = play.rounds.execute(CLAIM)
+        request = next(flow)
+        found: bool = request.enough([None if one is None else Answer(one, 10.0, 10.001) for one in outcomes])
+        return found
+
+    assert not request.enough([None, None, None])
+    assert not decided(vote(granted(5)), None, None)
+    assert decided(vote(granted(5)), None, vote(granted(6)))
+    assert decided(vote(BUSY), vote(BUSY), None)
+    assert not decided(vote(BUSY), vote(granted(5)), None)
+    assert not decided(DOWN, vote(granted(5)), None)
+    play.quorum.met = False
+    assert not decided(vote(granted(5)), vote(granted(6)), None)
+
+
+def test_a_wrong_node_is_refused_at_once(play: Play) -> None:
+    """Whatever the others say."""
+    with pytest.raises(Unsupported, match="a replica"):
+        play.run(CLAIM, [vote(granted(5)), vote(granted(6)), Unsupported("it is a replica")])
+
+
+def test_the_same_server_twice_is_refused() -> None:
+    """Two addresses may lead to one server: then its vote would count twice."""
+    quorum = Quorum(["a:1", "b:1", "c:1"], 300_000)
+    quorum.introduce(0, "one", 5, 0.0)
+    quorum.introduce(1, "two", 5, 0.0)
+    with pytest.raises(Unsupported, match="c:1 and a:1 are the same server"):
+        quorum.introduce(2, "one", 5, 0.0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 6])
+def test_an_even_number_of_nodes_is_refused(count: int) -> None:
+    """And fewer than three."""
+    with pytest.raises(InvalidRequest, match=f"not {count}:"):
+        check_nodes([f"node{place}:6379" for place in range(count)])
+
+
+def test_a_ttl_above_max_ttl_is_refused(play: Play) -> None:
+    """Before anything is sent: a node that lost its memory would count again before such a lease is over."""
+    assert isinstance(play.run(CLAIM._replace(ttl_ms=300_001)), ops.Rejected)
+    assert not play.requests
