@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.docs.generated import BEGIN, END, OPENED, PAGE, generated
+from leasehold._core.schemes import OPENED
+from tests.docs.generated import BEGIN, END, PAGE, generated
 
 
 def test_the_page_shows_the_guarantees() -> None:

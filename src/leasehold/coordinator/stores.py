@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Target = str | Client | Store
 
-REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
-LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql")
-
 
 def open_store(target: Target | None) -> Store:
     """The store that a URL names or a client connects to. Nothing is opened yet."""
@@ -39,7 +36,7 @@ def open_store(target: Target | None) -> Store:
         return cast("Store", target) if hasattr(target, "execute_many") else _of_client(target)
     scheme, separator, rest = target.partition("://")
     if not separator:
-        raise InvalidRequest("that is no URL: write redis://host, sqlite:///path/to/file.db or memory://")
+        scheme = ""
     if scheme == "memory":
         from leasehold.stores.memory import MemoryStore
 
@@ -48,14 +45,20 @@ def open_store(target: Target | None) -> Store:
         from leasehold.stores.sqlite import SQLiteStore
 
         return SQLiteStore(_sqlite_path(rest))
-    if scheme in REDIS:
-        store: Store = _redis().RedisStore(target)
+    return _with_a_server(target, scheme)
+
+
+def _with_a_server(url: str, scheme: str) -> Store:
+    """The store on a server that a URL names, or the error of a URL that names none."""
+    from leasehold._core.schemes import LATER, examples, store_of  # not at the top: the embedded store starts without
+
+    if store_of(scheme) == "redis":
+        store: Store = _redis().RedisStore(url)
         return store
     if scheme in LATER:
-        raise Unsupported(
-            f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
-        )
-    raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
+        raise Unsupported(f"there is no store for {scheme}:// in this version: use {examples()}")
+    wrong = "the URL has an unknown scheme" if scheme else "that is no URL"
+    raise InvalidRequest(f"{wrong}: write {examples()}")
 
 
 def _in_sub_interpreter() -> bool:
