@@ -1,0 +1,144 @@
+"""One cell of the table of guarantees, shown on a real store: a holder, an event, a second claimant, and a guard.
+
+The table says what must be seen. Where exclusion is kept, the second is granted only when the first has ended; where it
+is lost, both are seen to hold at the same time. The guard sees the writes of both, and accepts no stale one anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import leasehold
+from leasehold import Lease, Leasehold, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold._core.guarantee_table import TABLE, Cell
+from leasehold._core.ports import Store
+from leasehold.guards.memory import FenceGuard
+from tests.support.waiting import PATIENCE, until
+
+TTL = 3.0  # of a holder that renews: a busy machine may stand still for a second and more
+LONG = 60.0  # of one that does not: it believes in its lease until the end of the test
+
+Event = Callable[[], object]
+Target = str | Callable[[], Store]
+
+
+def now() -> float:
+    """Seconds on the clock that leases use."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def nothing() -> None:
+    """What is healed by itself."""
+
+
+class Grant(NamedTuple):
+    """A lease, and when it was received."""
+
+    lease: Lease
+    at: float
+
+
+class Writer:
+    """The data behind a guard that keeps its own record: which fences wrote."""
+
+    def __init__(self) -> None:
+        self.accepted: list[int] = []
+        self._guard = FenceGuard()
+
+    def write(self, lease: Lease) -> bool:
+        """Whether a write with this lease is accepted."""
+        try:
+            self._guard.check(lease)
+        except StaleOwner:
+            return False
+        self.accepted.append(lease.fence)
+        return True
+
+    def no_stale_write(self) -> None:
+        """Every write that was accepted had at least the fence of the one before (I3)."""
+        assert self.accepted == sorted(self.accepted), "a stale write was accepted"
+
+
+def show(store: str, event: str, target: Target, happens: Event, heals: Event = nothing) -> None:
+    """While somebody holds a lease, ``happens()``; then another claims it. All is as the table says."""
+    cell = TABLE[store][event]
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(leasehold.connect(target if isinstance(target, str) else target())) for _ in range(2)
+        )
+        data = Writer()
+        if cell.exclusion == "lost":
+            old, new = _two_holders(first, second, data, happens)
+        else:
+            old, new = _one_after_the_other(cell, first, second, data, happens, heals)
+        _fences(cell, old, new, data, second)
+        data.no_stale_write()
+
+
+def _two_holders(first: Leasehold, second: Leasehold, data: Writer, happens: Event) -> tuple[Lease, Lease]:
+    """The first has not noticed what happened, because it does not renew, when the second is granted."""
+    old = claim(first, ttl=LONG, renew=False).lease
+    assert data.write(old)
+    happens()
+    new = claim(second, ttl=LONG, renew=False).lease
+    assert new.remaining() > 0 < old.remaining(), "exclusion was not lost: two holders were expected"
+    return old, new
+
+
+def _one_after_the_other(
+    cell: Cell, first: Leasehold, second: Leasehold, data: Writer, happens: Event, heals: Event
+) -> tuple[Lease, Lease]:
+    """The second is granted when the first has released its lease, or knows that it lost it, and not before (I1)."""
+    old = claim(first, ttl=TTL).lease
+    ends: list[float] = []
+    old.on_lost(lambda _: ends.append(now()))
+    assert data.write(old)
+    happens()
+    with ThreadPoolExecutor(1) as threads:
+        later = threads.submit(claim, second, ttl=LONG)
+        before = old.deadline
+        if cell.exclusion == "refused":
+            until(lambda: ends, "its holder knows that it is lost")
+            until(lambda: now() > before, "it is over")
+            assert ends[0] <= before, "its holder believed in it for too long"
+            assert not later.done(), "it was granted meanwhile"
+        else:
+            until(lambda: old.deadline > before or ends, "it is renewed after the event")
+            assert not ends, "it was lost"
+            assert not later.done(), "it was granted meanwhile"
+            assert data.write(old)
+            ends.append(now())
+            old.release()
+        heals()
+        new = later.result(PATIENCE)
+    assert new.at >= min(ends), "two held it at the same time"
+    return old, new.lease
+
+
+def _fences(cell: Cell, old: Lease, new: Lease, data: Writer, second: Leasehold) -> None:
+    """They grow, and the guard refuses the old holder from then on; or they fall, and the guard refuses the new one
+    until its coordinator has learnt the higher fence."""
+    if cell.fences == "lost":
+        assert new.fence < old.fence, "fences were expected to fall"
+        assert not data.write(new), "the guard accepted a lower fence"
+        new.release()
+        new = claim(second, ttl=LONG).lease
+    assert new.fence > old.fence
+    assert data.write(new) and not data.write(old)
+
+
+def claim(hold: Leasehold, **options: float) -> Grant:
+    """The lease, as soon as the store can be reached and grants it."""
+    end = now() + PATIENCE
+    while True:
+        try:
+            lease = hold.lock("report", **options).acquire(wait=PATIENCE)  # type: ignore[arg-type]  # ttl and renew
+        except (OutcomeUnknown, StoreUnavailable):
+            assert now() < end, "the store cannot be reached"
+            continue
+        assert lease is not None
+        return Grant(lease, now())
