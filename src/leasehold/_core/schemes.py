@@ -21,8 +21,13 @@ OPENED = {
     "memory": Opened("memory", "memory://", ("memory",)),
     "sqlite": Opened("the embedded store", "sqlite:///path/to/file.db", ("sqlite",)),
     "redis": Opened("one Redis", "redis://host", ("redis", "rediss", "unix", "valkey", "valkeys")),
+    "sentinel": Opened(
+        "Sentinel",
+        "redis+sentinel://host1,host2,host3/service",
+        ("redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel"),
+    ),
 }
-LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql")
+LATER = ("redis+cluster", "redlock", "etcd", "zk", "postgresql")
 """Schemes that have a meaning, and no store in this version."""
 
 

@@ -297,7 +297,7 @@ class Coordinator(
         """
         from leasehold._core.guarantees import guarantees  # loaded only by programs that use it
 
-        return guarantees(self._engine.store.name)
+        return guarantees(_topology(self._engine.store))
 
     # ------------------------------------------------------------ checks
 
@@ -352,6 +352,16 @@ class Coordinator(
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._engine.store.name}>"
+
+
+def _topology(store: Store) -> str:
+    """The name of a store in the table of guarantees: what one Redis promises does not hold behind Sentinels."""
+    name = store.name
+    if name == "redis" and hasattr(store, "_server"):
+        from leasehold.stores.redis.sentinel import SentinelServer
+
+        name = "sentinel" if isinstance(store._server, SentinelServer) else name
+    return name
 
 
 def _or_env(value: Any, variable: str) -> Any:

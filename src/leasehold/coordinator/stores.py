@@ -52,9 +52,9 @@ def _with_a_server(url: str, scheme: str) -> Store:
     """The store on a server that a URL names, or the error of a URL that names none."""
     from leasehold._core.schemes import LATER, examples, store_of  # not at the top: the embedded store starts without
 
-    if store_of(scheme) == "redis":
-        store: Store = _redis().RedisStore(url)
-        return store
+    name = store_of(scheme)
+    if name is not None:
+        return _of_redis(name, url)
     if scheme in LATER:
         raise Unsupported(f"there is no store for {scheme}:// in this version: use {examples()}")
     wrong = "the URL has an unknown scheme" if scheme else "that is no URL"
@@ -83,6 +83,16 @@ def _of_client(thing: object) -> Store:
     from leasehold.stores.redis.client_store import open_client
 
     return open_client(thing)
+
+
+def _of_redis(name: str, url: str) -> Store:
+    package, server = _redis(), cast("Any", url)
+    if name == "sentinel":
+        from leasehold.stores.redis import sentinel
+
+        server = sentinel.from_url(url)
+    store: Store = package.RedisStore(server)
+    return store
 
 
 def _redis() -> Any:

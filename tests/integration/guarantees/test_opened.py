@@ -20,8 +20,11 @@ def store(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def url(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> str:
     """Where it is. A store that is added says here how it is started."""
-    without_server = {"memory": "memory://opened", "sqlite": f"sqlite:///{tmp_path}/leases.db"}
-    found: str = without_server.get(store) or request.getfixturevalue(f"{store}_url")
+    if store == "memory":
+        return "memory://opened"
+    if store == "sqlite":
+        return f"sqlite:///{tmp_path}/leases.db"
+    found: str = request.getfixturevalue({"redis": "redis_server"}.get(store, f"redis_{store}")).url
     return found
 
 

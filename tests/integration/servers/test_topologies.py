@@ -102,6 +102,17 @@ def test_failovers_of_a_cluster(redis_cluster: RedisCluster) -> None:
     assert cluster.replicas_of(first) == [second] and cluster.client().get("key") is None
 
 
+@pytest.mark.soak
+def test_masters_of_a_cluster_die_one_after_another(redis_cluster: RedisCluster) -> None:
+    """Also a replica that was elected a moment ago, and whose votes are old, is believed when it takes over."""
+    for _ in range(5):
+        cluster, first = redis_cluster, redis_cluster.masters[0]
+        second = cluster.kill(first)
+        cluster.wipe()
+        assert cluster.failover(second) is first and cluster.kill(first) is second
+        cluster.wipe()
+
+
 # ---------------------------------------------------------------- replicas
 
 
@@ -231,6 +242,11 @@ def test_independent_masters_leave_nothing(certificates: Certificates) -> None:
         servers.extend(node.server for node in service.nodes)
         assert len({client.info("server")["run_id"] for client in service.clients()}) == 3
         assert [node.link.count for node in service.nodes] == [1, 1, 1]
+        urls = [redis.Redis.from_url(node.url, **certificates.arguments()) for node in service.nodes]
+        for client in urls:
+            with client:
+                assert client.ping()
+        assert [node.link.count for node in service.nodes] == [2, 2, 2]
 
 
 def test_one_clock_jumps(redlock_servers: RedlockServers) -> None:

@@ -134,8 +134,9 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """Every node; without the login."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.announced_port}" for node in self.nodes)
+        """Every node."""
+        hosts = ",".join(f"127.0.0.1:{node.announced_port}" for node in self.nodes)
+        return f"redis+cluster://{self.nodes[0].userinfo}{hosts}"
 
     def client(self, **more: Any) -> Any:
         """A client for the test itself, closed when the Cluster is wiped or stopped."""
@@ -202,8 +203,8 @@ class RedisCluster:
 
     def failover(self, master: RedisServer) -> RedisServer:
         """A replica takes over in peace, nothing is lost, and the master becomes its replica. Returns the new one."""
-        replica = next(node for node in self.replicas_of(master) if node.runs)
-        until(lambda: b"connected" in replica.ask("ROLE"), "the replica is connected to its master")
+        replica = next(node for node in self.replicas_of(master) if node.awake)
+        until(lambda: b"$9\r\nconnected" in replica.ask("ROLE"), "the replica is connected to its master")
 
         def promoted() -> bool:
             return replica.ask("ROLE").startswith(b"*3\r\n$6\r\nmaster")
@@ -245,6 +246,7 @@ class RedisCluster:
         self.moves.clear()
         for node in self.nodes:
             if node not in masters:
+                node.forget_clients()
                 self.say(node, "SCRIPT FLUSH")
                 until(partial(is_empty, node), "the replica is empty")
 

@@ -88,24 +88,26 @@ class RedisServer(Server):
     @property
     def url(self) -> str:
         """Over TCP."""
-        return f"redis://{self._named()}127.0.0.1:{self.port}/0"
+        return f"redis://{self.userinfo}127.0.0.1:{self.port}/0"
 
     @property
     def unix_url(self) -> str:
         """Over a socket in the file system."""
-        return f"unix://{self._named()}{self._socket}?db=0"
+        return f"unix://{self.userinfo}{self._socket}?db=0"
 
     @property
     def tls_url(self) -> str:
         """Over TLS, when it was made with certificates."""
-        return f"rediss://{self._named()}localhost:{self.tls_port}/0"
+        return f"rediss://{self.userinfo}localhost:{self.tls_port}/0"
 
     @property
     def announced_port(self) -> int:
         """Where other servers, and clients that ask these, find it: that of TLS when it was made with certificates."""
         return self.tls_port or self.port
 
-    def _named(self) -> str:
+    @property
+    def userinfo(self) -> str:
+        """The login, in front of the host of a URL."""
         return ":".join(quote(part) for part in ("", *self.login)[-2:]) + "@" if self.login else ""
 
     def client(self, **more: Any) -> redis.Redis:

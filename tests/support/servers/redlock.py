@@ -29,8 +29,8 @@ class RedlockNode:
 
     @property
     def url(self) -> str:
-        """Through the network; without the login."""
-        return f"{'rediss' if self.server.tls_port else 'redis'}://{self.address}/0"
+        """Through the network."""
+        return f"{'rediss' if self.server.tls_port else 'redis'}://{self.server.userinfo}{self.address}/0"
 
     def client(self, **more: Any) -> Any:
         """A client of the test that goes through the network, closed when the node is wiped or stopped."""
@@ -99,8 +99,8 @@ class RedlockServers:
 
     @property
     def url(self) -> str:
-        """Every node, through its network; without the login."""
-        return "redlock://" + ",".join(node.address for node in self.nodes)
+        """Every node, through its network."""
+        return f"redlock://{self._servers[0].userinfo}{','.join(node.address for node in self.nodes)}"
 
     @property
     def majority(self) -> int:

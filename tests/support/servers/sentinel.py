@@ -111,8 +111,9 @@ class RedisSentinel(RedisReplicas):
 
     @property
     def url(self) -> str:
-        """The Sentinels and the service; without the logins."""
-        return f"redis+sentinel://{','.join(f'{host}:{port}' for host, port in self.addresses)}/{self.service}/0"
+        """The Sentinels and the service, with the login of the servers."""
+        hosts = ",".join(f"{host}:{port}" for host, port in self.addresses)
+        return f"redis+sentinel://{self.servers[0].userinfo}{hosts}/{self.service}/0"
 
     def arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What redis-py is called with, for the Sentinels and for the servers: logins and certificates."""

@@ -20,7 +20,7 @@ ERRORS = {"http://host": InvalidRequest, "host": InvalidRequest, "etcd://host": 
 def test_every_scheme_leads_to_its_store(store: str, scheme: str, tmp_path: Path) -> None:
     """Whichever way it is written. A coordinator connects at its first call, so no server is needed here."""
     places = {"sqlite": f"/{tmp_path}/leases.db", "unix": "/run/redis.sock"}
-    url = f"{scheme}://{places.get(scheme, 'host')}"
+    url = f"{scheme}://{places.get(scheme, 'host')}{'/service' if store == 'sentinel' else ''}"
     with leasehold.connect(url) as hold:
         assert hold.guarantees.store == store == store_of(scheme)
 

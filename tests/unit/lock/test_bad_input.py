@@ -402,7 +402,6 @@ BAD_URLS = {
     "no scheme before the slashes": "://localhost",
 }
 LATER_URLS = [
-    "redis+sentinel://a,b,c/service",
     "redis+cluster://a,b",
     "redlock://a,b,c",
     "etcd://a",
@@ -413,6 +412,9 @@ SECRET_URLS = [
     "redis://user:hunter2@localhost:port/0",
     "redis://user:hunter2@localhost/0?retries=3",
     "rediss://localhost?password=hunter2&ssl_ca_certs=/no/such/file",
+    "redis+sentinel://user:hunter2@a,b:port/service",
+    "redis+sentinel://user:hunter2/x@a,b/service",
+    "redis+sentinel://:x@a/service?sentinel_password=x&sentinel_hunter2",
     "postgresql://user:hunter2@localhost/db",
     "sqlite://user:hunter2@localhost/leases.db",
     "sqlite:///leases.db?password=hunter2",

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 import redis.asyncio
-import redis.sentinel
 import valkey.asyncio
-import valkey.sentinel
 
 import leasehold
 from leasehold import InvalidRequest, Unsupported
@@ -40,9 +38,6 @@ SEVERAL: dict[str, Callable[[], Any]] = {
     "RedisCluster of asyncio": lambda: redis.asyncio.RedisCluster(host="localhost"),
     "ValkeyCluster": lambda: object.__new__(valkey.ValkeyCluster),
     "ValkeyCluster of asyncio": lambda: valkey.asyncio.ValkeyCluster(host="localhost"),
-    "Sentinel": partial(redis.sentinel.Sentinel, [("localhost", 26379)]),
-    "Sentinel of asyncio": partial(redis.asyncio.Sentinel, [("localhost", 26379)]),
-    "Sentinel of valkey": partial(valkey.sentinel.Sentinel, [("localhost", 26379)]),
 }
 try:  # it needs more than redis-py, and an old redis-py has none
     SEVERAL["MultiDBClient itself"] = partial(object.__new__, import_module("redis.multidb.client").MultiDBClient)

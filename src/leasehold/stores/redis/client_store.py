@@ -18,13 +18,14 @@ from leasehold._core.ops import Group, Push, Release, Reply, StoreOp
 from leasehold._core.policy import tombstone_ms
 from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities
-from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
+from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.observe import log
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis import clients, failures, protocol
 from leasehold.stores.redis.clients import family
+from leasehold.stores.redis.sentinel import SentinelServer
 from leasehold.stores.redis.store import RedisStore
-from leasehold.stores.redis.target import CONNECT_TIMEOUT, TLS_OPTIONS, Target
+from leasehold.stores.redis.target import CONNECT_TIMEOUT, TLS_OPTIONS, Sentinels, Target
 
 
 class ClientStore:
@@ -219,7 +220,6 @@ REFUSED = {
     "MultiDBClient": "a MultiDBClient moves between databases that share no leases: give it the client of one",
     "RedisCluster": "this version has no store for Cluster",
     "ValkeyCluster": "this version has no store for Cluster",
-    "Sentinel": "give it the master's client: sentinel.master_for(name)",
     "Pipeline": "a pipeline sends nothing until it is executed: give it the client",
     "PubSub": "give it the client",
     "Lock": "give it the client",
@@ -229,6 +229,9 @@ REFUSED = {
 def open_client(client: Any, clock: Clock | None = None) -> RedisStore | ClientStore:
     """The store behind a client. Sends nothing."""
     clients.check(client, "connect()", REFUSED)
+    sentinels = sentinels_of(client)
+    if sentinels is not None:
+        return RedisStore(SentinelServer(sentinels), clock)
     target = address_of(client)
     if target is None:
         log.debug("%s is used through its own commands: slower, and without pushes", type(client).__name__)
@@ -244,9 +247,14 @@ def address_of(client: Any) -> Target | None:
     known = inspect.isclass(kind) and kind.__name__ in CONNECTIONS and kind.__module__.endswith(".connection")
     if not known or not family(kind) or not isinstance(settings, dict) or not _sends_unchanged(client):
         return None
-    provider = settings.get("credential_provider")
-    if not family(type(pool)) or any(settings.get(name) for name in SPECIAL) or _only_async(provider):
+    if not family(type(pool)) or _special(settings):
         return None
+    return _target(settings, kind.__name__ == "SSLConnection")
+
+
+def _target(settings: dict[str, Any], tls: bool) -> Target:
+    """By the settings of a client's connections."""
+    provider = settings.get("credential_provider")
     return Target(
         host=settings.get("host") or "localhost",
         port=int(settings.get("port") or 6379),
@@ -255,12 +263,70 @@ def address_of(client: Any) -> Target | None:
         username=settings.get("username") or "",
         password=settings.get("password") or "",
         credentials=provider.get_credentials if provider is not None else None,
-        tls={name: settings[name] for name in TLS_OPTIONS if settings.get(name) is not None}
-        if kind.__name__ == "SSLConnection"
-        else None,
+        tls={name: settings[name] for name in TLS_OPTIONS if settings.get(name) is not None} if tls else None,
         client_name=settings.get("client_name") or "",
         connect_timeout=float(settings.get("socket_connect_timeout") or CONNECT_TIMEOUT),
     ).checked()
+
+
+def _special(settings: dict[str, Any]) -> bool:
+    """True for settings of connections that ours do not have."""
+    return any(settings.get(name) for name in SPECIAL) or _only_async(settings.get("credential_provider"))
+
+
+def sentinels_of(client: Any) -> Sentinels | None:
+    """The Sentinels of ``sentinel.master_for(name)``, or of a ``Sentinel`` that watches one service; None for any other
+    client, and for one that does more than ask, connect and send."""
+    if _is_sentinel(client):
+        settings = client.connection_kwargs
+        found = _sentinels(client, "", settings, bool(settings.get("ssl")))
+        if found is None:
+            raise Unsupported("connect() cannot use the settings of this Sentinel: give it sentinel.master_for(name)")
+        return found
+    pool: Any = getattr(client, "connection_pool", None)
+    manager = getattr(pool, "sentinel_manager", None)
+    if not _is_sentinel(manager) or not _is_primary_pool(client, pool):
+        return None
+    tls = pool.connection_class.__name__ == "SentinelManagedSSLConnection"
+    return _sentinels(manager, pool.service_name, pool.connection_kwargs, tls)
+
+
+def _sentinels(manager: Any, service: str, settings: dict[str, Any], tls: bool) -> Sentinels | None:
+    if not all(_is_own(manager, name) for name in ("discover_master", "check_master_state")):
+        return None  # a subclass of the user's finds the primary in its own way
+    addresses = [address_of(one) for one in manager.sentinels]
+    targets = tuple([target for target in addresses if target is not None])
+    if not targets or len(targets) < len(addresses) or _special(settings):
+        return None
+    return Sentinels(
+        targets=targets,
+        service=service,
+        primary=_target(settings, tls),
+        force_host=str(getattr(manager, "_force_master_ip", None) or ""),
+        least_others=int(manager.min_other_sentinels or 0),
+    )
+
+
+def _is_sentinel(thing: Any) -> bool:
+    """True for a Sentinel of redis-py or valkey-py."""
+    return any(cls.__name__ == "Sentinel" and family(cls) for cls in type(thing).__mro__)
+
+
+def _is_primary_pool(client: Any, pool: Any) -> bool:
+    """True for a pool of connections to the primary as the library made it."""
+    if family(type(pool)) and not pool.is_master:
+        raise Unsupported("connect() cannot use a client of replicas: give it sentinel.master_for(name)")
+    kind = pool.connection_class
+    known = kind.__name__ in ("SentinelManagedConnection", "SentinelManagedSSLConnection")
+    return bool(known and family(kind) and family(type(pool)) and _sends_unchanged(client))
+
+
+def _is_own(thing: Any, name: str) -> bool:
+    """True when the library's own class defines the method."""
+    for cls in type(thing).__mro__:
+        if name in vars(cls):
+            return family(cls) != "" and name not in vars(thing)
+    return False
 
 
 def _only_async(provider: Any) -> bool:
@@ -273,7 +339,4 @@ def _only_async(provider: Any) -> bool:
 
 def _sends_unchanged(client: Any) -> bool:
     """True when commands go to the server as they are: no subclass of the user's changes them on the way."""
-    for cls in type(client).__mro__:
-        if "execute_command" in vars(cls):
-            return family(cls) != "" and "execute_command" not in vars(client)
-    return False
+    return _is_own(client, "execute_command")

@@ -6,6 +6,7 @@ OutcomeUnknown, and the flow decides what to do about it.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
@@ -19,12 +20,13 @@ from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import durable, failures, protocol
 from leasehold.stores.redis.protocol import pack
-from leasehold.stores.redis.server import Server
+from leasehold.stores.redis.server import SLOW_REPLY, Server
 from leasehold.stores.redis.sockets import MOST_PUSHES, Broken, NotSent, RedisSocket
 
 if TYPE_CHECKING:
     from leasehold._core.claims import ClaimTemplate
 
+NEVER = math.inf
 CHECK_AFTER = 0.5  # seconds without use, after which a socket is checked before it is used again
 PING_SECONDS = 1.0  # for the reply to a PING that tries a connection
 ReplyError = hiredis.ReplyError
@@ -42,6 +44,7 @@ class RedisConnection:
     __slots__ = (
         "__weakref__",
         "_channel",
+        "_check_at",
         "_closed",
         "_counts",
         "_forget",
@@ -65,6 +68,7 @@ class RedisConnection:
         self.address = self._channel = new_channel()
         self._socket: RedisSocket | None = None
         self._gets_pushes = True  # until a handshake shows that it does not
+        self._check_at = NEVER  # when to ask whether the server is still the right one
         self._closed = False  # set by any thread
 
     def execute(self, op: StoreOp) -> Reply:
@@ -72,7 +76,7 @@ class RedisConnection:
         give_up = now + op.budget_ms / 1000
         try:
             socket = self._socket
-            if socket is None or socket.busy or now - socket.used > CHECK_AFTER:
+            if socket is None or socket.busy or now - socket.used > CHECK_AFTER or now > self._check_at:
                 self.ready(give_up)
             if not self._gets_pushes:
                 op = protocol.without_pushes(op)
@@ -116,7 +120,7 @@ class RedisConnection:
             packed = template.packed = protocol.prepared_claim(template.claim("", 0, budget_ms))
         template.used = True
         ready = socket is not None and not socket.busy and now - socket.used <= CHECK_AFTER and self._gets_pushes
-        if packed is None or not ready:
+        if packed is None or not ready or now > self._check_at:
             return self.execute(template.claim(owner, floor, budget_ms))
         give_up = now + budget_ms / 1000
         try:
@@ -148,19 +152,34 @@ class RedisConnection:
         self.ready(give_up)
         reply = self._exchange(pack(command), give_up)
         if type(reply) is ReplyError:
+            if failures.demoted(reply):
+                self.drop()
             raise reply
         return reply
 
     def _exchange(self, request: bytes, give_up: float) -> Any:
         try:
             try:
-                return (self._socket or self.connect(give_up)).exchange(request, give_up)
+                socket = self._socket or self.connect(give_up)
+                reply = socket.exchange(request, give_up)
             except NotSent:
                 self.drop()
-                return self.connect(give_up).exchange(request, give_up)
+                socket = self.connect(give_up)
+                reply = socket.exchange(request, give_up)
         except Broken as error:
             self.drop()
             raise failures.unanswered(self._server.name, error) from error
+        if self._check_at != NEVER and time.monotonic() - socket.used > SLOW_REPLY:
+            self._doubt(socket, give_up)
+        return reply
+
+    def _doubt(self, socket: RedisSocket, give_up: float) -> None:
+        """A server that stood still for so long may have been replaced meanwhile: then neither its reply nor its pushes
+        count."""
+        if not self._server.confirms(socket.target, give_up, now=True):
+            self._pushes.clear()
+            self.drop()
+            raise failures.replaced(socket.target)
 
     def next_push(self, seconds: float) -> Push | None:
         if not self._pushes:
@@ -211,6 +230,7 @@ class RedisConnection:
         """Use this socket from now on, unless there is one by now."""
         if self._socket is None:
             self._socket, self._gets_pushes = socket, gets_pushes
+            self._check_at = time.monotonic() + self._server.check_every
         else:
             socket.close()
         self._check_open()  # again: another thread may have closed it meanwhile
@@ -219,7 +239,7 @@ class RedisConnection:
     def _check_open(self) -> None:
         if self._closed:
             self.drop()
-            raise StoreUnavailable(f"the store of {self._server.target} is closed")
+            raise StoreUnavailable(f"the store of {self._server.place} is closed")
 
     def drop(self) -> None:
         socket, self._socket = self._socket, None
@@ -227,8 +247,8 @@ class RedisConnection:
             socket.close()
 
     def ready(self, give_up: float) -> RedisSocket:
-        """A socket that can be used: its last exchange was not interrupted, the server has not closed it, and no
-        firewall has forgotten it."""
+        """A socket that can be used: its last exchange was not interrupted, the server has not closed it, no firewall
+        has forgotten it, and its server is still the right one."""
         socket = self._socket
         if socket is not None and socket.busy:
             self.drop()
@@ -241,7 +261,17 @@ class RedisConnection:
                 socket.used = now
             except Broken:
                 self.drop()
+            else:
+                if now > self._check_at:
+                    self._confirm(socket, now, give_up)
         return self.connect(give_up)
+
+    def _confirm(self, socket: RedisSocket, now: float, give_up: float) -> None:
+        """Leave a server that is not the right one any more. Pushes of such a server do not count."""
+        self._check_at = now + self._server.check_every
+        if not self._server.confirms(socket.target, give_up):
+            self._pushes.clear()
+            self.drop()
 
     def close(self) -> None:
         self._closed = True

@@ -31,6 +31,9 @@ NO: dict[str, str] = {
 }
 
 
+DEMOTED = ("READONLY", "MASTERDOWN", "NOREPLICAS")
+
+
 class TooManyConnections(StoreUnavailable):
     """As many connections are open as ``max_connections`` allows: nothing was sent."""
 
@@ -53,9 +56,10 @@ def refusal(server: str, reply: BaseException, no: Mapping[str, str] = NO) -> Le
 
 
 def demoted(reply: BaseException) -> bool:
-    """True for the error reply of a server that has become a replica: another one is the primary by now, and only a new
-    connection finds it."""
-    return str(reply).startswith("READONLY") or "-READONLY " in str(reply)
+    """True for the error reply of a server that has become a replica, or that is cut off from its replicas: another one
+    may be the primary by now, and only a new connection finds it."""
+    text = str(reply)
+    return text.startswith(DEMOTED) or any(f"-{word} " in text for word in DEMOTED)
 
 
 def unreadable(text: str) -> str:
@@ -76,6 +80,11 @@ def unreachable(server: str, error: BaseException) -> StoreUnavailable:
 def unanswered(server: str, error: BaseException, resource: str | None = None) -> OutcomeUnknown:
     """It was sent, and may or may not have been done."""
     return OutcomeUnknown(f"{server} did not answer: {reason(error)}", resource=resource)
+
+
+def replaced(place: object) -> OutcomeUnknown:
+    """It replied, and the reply does not count."""
+    return OutcomeUnknown(f"Redis at {place} answered late, and is not certain to be the primary any more")
 
 
 def reason(error: BaseException) -> str:

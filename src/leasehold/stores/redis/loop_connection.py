@@ -20,9 +20,9 @@ from leasehold._core.ops import Push, Renew, Renewed, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import durable, failures, protocol
-from leasehold.stores.redis.connection import PING_SECONDS, ReplyError, new_channel
+from leasehold.stores.redis.connection import NEVER, PING_SECONDS, ReplyError, new_channel
 from leasehold.stores.redis.protocol import pack
-from leasehold.stores.redis.server import Server
+from leasehold.stores.redis.server import SLOW_REPLY, Server
 from leasehold.stores.redis.sockets import (
     NO_TLS,
     NOTHING,
@@ -65,6 +65,7 @@ class AsyncRedisSocket(asyncio.Protocol):
         self._doubted = False
         self._closed_because = "the connection was closed by the server"
         self.received_at = self._loop.time()
+        self.target = Target()  # where it is connected to; set by who opens it
 
     # ------------------------------------------------------------ requests
 
@@ -101,6 +102,10 @@ class AsyncRedisSocket(asyncio.Protocol):
     def silent_for(self) -> float:
         """Seconds in which nothing has arrived."""
         return self._loop.time() - self.received_at
+
+    def overdue_for(self) -> float:
+        """Seconds for which the oldest request has waited for its reply."""
+        return self._loop.time() - self._waiting[0][2] if self._waiting else 0.0
 
     def _flush(self) -> None:
         try:
@@ -225,6 +230,7 @@ class LoopConnection:
         self._socket: AsyncRedisSocket | None = None
         self._open: set[AsyncRedisSocket] = set()  # also those that only wait for their last replies
         self._gets_pushes = True  # until a handshake shows that it does not
+        self._check_at = NEVER  # when to ask whether the server is still the right one
         self._connecting: asyncio.Task[None] | None = None
         self._in_tls_handshake = False
         self._closed = False
@@ -236,7 +242,8 @@ class LoopConnection:
         give_up = now + op.budget_ms / 1000
         try:
             socket = self._socket
-            if socket is None or not socket.usable() or now - socket.received_at > self._server.target.ping_after:
+            silent = socket is None or now - socket.received_at > self._server.target.ping_after
+            if socket is None or silent or now > self._check_at or not socket.usable():
                 socket = await self._ready(give_up)
             if not self._gets_pushes:
                 op = protocol.without_pushes(op)
@@ -247,6 +254,9 @@ class LoopConnection:
                 reply = await socket.request(request, give_up)
             except Broken as error:
                 reply = await self._exchange(request, give_up, error)
+            else:
+                if self._check_at != NEVER and self._loop.time() - now > SLOW_REPLY:
+                    await self._check_late_reply(socket)
             if type(reply) is ReplyError:
                 reply = await self._after_error(reply, op, give_up)
         except LeaseholdError as error:
@@ -290,7 +300,7 @@ class LoopConnection:
             packed = template.packed = protocol.prepared_claim(template.claim("", 0, budget_ms))
         template.used = True
         silent = socket is None or now - socket.received_at > self._server.target.ping_after
-        if packed is None or socket is None or silent or not self._gets_pushes:
+        if packed is None or socket is None or silent or now > self._check_at or not self._gets_pushes:
             return await self.execute_async(template.claim(owner, floor, budget_ms))
         request, give_up = packed(owner, floor), now + budget_ms / 1000
         try:
@@ -298,6 +308,9 @@ class LoopConnection:
                 reply = await socket.request(request, give_up)
             except Broken as error:
                 reply = await self._exchange(request, give_up, error)
+            else:
+                if self._check_at != NEVER and self._loop.time() - now > SLOW_REPLY:
+                    await self._check_late_reply(socket)
             grant = protocol.plain_grant(reply)
             if grant is not None:
                 return grant
@@ -314,9 +327,8 @@ class LoopConnection:
         if str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
             reply = await self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
         if type(reply) is ReplyError:
-            if failures.demoted(reply) and self._socket is not None:
-                self._socket.doubt()
-                self._notify(WAKE)
+            if failures.demoted(reply):
+                self._leave()
             raise failures.refusal(self._server.name, reply) from reply
         return reply
 
@@ -326,6 +338,8 @@ class LoopConnection:
         await self._ready(give_up)
         reply = await self._exchange(pack(command), give_up)
         if type(reply) is ReplyError:
+            if failures.demoted(reply):
+                self._leave()
             raise reply
         return reply
 
@@ -337,26 +351,37 @@ class LoopConnection:
                 raise failed
             socket = self._socket or await self._ready(give_up)
             try:
-                return await socket.request(request, give_up)
+                sent = self._loop.time()
+                reply = await socket.request(request, give_up)
             except NotSent:
-                return await (await self._ready(give_up)).request(request, give_up)
+                socket = await self._ready(give_up)
+                sent = self._loop.time()
+                reply = await socket.request(request, give_up)
         except Broken as error:
             raise failures.unanswered(self._server.name, error) from error
+        if self._check_at != NEVER and self._loop.time() - sent > SLOW_REPLY:
+            await self._check_late_reply(socket)
+        return reply
+
+    async def _check_late_reply(self, socket: AsyncRedisSocket) -> None:
+        """A server that stood still for so long may have been replaced meanwhile: then its reply does not count."""
+        if not await self._server.confirms_async(socket.target, now=True):
+            self._leave()
+            raise failures.replaced(socket.target)
+
+    def _leave(self) -> None:
+        """The next request opens a new socket, and waiters claim their places there."""
+        if self._socket is not None:
+            self._socket.doubt()
+            self._notify(WAKE)
 
     # ------------------------------------------------------------ connecting
 
     async def _ready(self, give_up: float) -> AsyncRedisSocket:
         """A socket that can be used. All tasks that need a new one wait for the same."""
         socket = self._socket
-        now = self._loop.time()
-        if socket is not None and socket.usable():
-            if socket.silent_for() <= self._server.target.ping_after:
-                return socket
-            try:
-                await socket.request(pack(("PING",)), min(now + PING_SECONDS, (now + give_up) / 2))
-                return socket
-            except Broken:
-                socket.abort()
+        if socket is not None and socket.usable() and await self._checked(socket, give_up):
+            return socket
         if self._connecting is None:
             self._connecting = self._loop.create_task(self._connect())
             self._connecting.add_done_callback(self._connected)
@@ -376,6 +401,22 @@ class LoopConnection:
             raise failures.unreachable(self._server.name, Broken("the connection was closed at once"))
         return self._socket
 
+    async def _checked(self, socket: AsyncRedisSocket, give_up: float) -> bool:
+        """Whether no firewall has forgotten it, and its server is still the right one."""
+        now = self._loop.time()
+        try:
+            if socket.silent_for() > self._server.target.ping_after:
+                await socket.request(pack(("PING",)), min(now + PING_SECONDS, (now + give_up) / 2))
+        except Broken:
+            socket.abort()
+            return False
+        if now > self._check_at:
+            self._check_at = now + self._server.check_every
+            if not await self._server.confirms_async(socket.target):
+                self._leave()
+                return False
+        return True
+
     def _connected(self, task: asyncio.Task[None]) -> None:
         self._connecting = None
         if not task.cancelled():
@@ -391,12 +432,8 @@ class LoopConnection:
         try:
             with server.counted() as opened:
                 async with asyncio.timeout(server.target.connect_timeout):
-                    target = await server.locate_async()
-                    socket = await _open(target, self._reached)
-                    self._in_tls_handshake = False
-                    self._open.add(socket)
-                    opened(socket)
-                    self._gets_pushes = await self._shake_hands(socket, target)
+                    socket = await server.open_async(self._open_socket)
+                opened(socket)
             self._check_open()  # again: it may have been closed meanwhile
         except BaseException as error:
             if socket is not None:
@@ -408,6 +445,21 @@ class LoopConnection:
             self._in_tls_handshake = False
         server.checked = True
         self._socket = socket
+        self._check_at = self._loop.time() + server.check_every
+
+    async def _open_socket(self) -> AsyncRedisSocket:
+        target = await self._server.locate_async()
+        socket = None
+        try:
+            socket = await open_socket(target, self._reached)
+            self._in_tls_handshake = False
+            self._open.add(socket)
+            self._gets_pushes = await self._shake_hands(socket, target)
+        except BaseException:
+            if socket is not None:
+                socket.abort()
+            raise
+        return socket
 
     def _reached(self) -> AsyncRedisSocket:
         """The server has accepted the connection. With TLS, the TLS handshake is next."""
@@ -421,11 +473,12 @@ class LoopConnection:
         return Broken(f"{error}; {NO_TLS}") if self._in_tls_handshake and no_tls(error) else error
 
     def _slow(self) -> Broken:
-        return Broken(f"{SLOW}; {NO_TLS}" if self._in_tls_handshake else SLOW)
+        trouble = NO_TLS if self._in_tls_handshake else self._server.trouble
+        return Broken(f"{SLOW}; {trouble}" if trouble else SLOW)
 
     def _check_open(self) -> None:
         if self._server.closed or self._closed:
-            raise StoreUnavailable(f"the store of {self._server.target} is closed")
+            raise StoreUnavailable(f"the store of {self._server.place} is closed")
 
     async def _shake_hands(self, socket: AsyncRedisSocket, target: Target) -> bool:
         """Whether this socket receives pushes."""
@@ -441,6 +494,8 @@ class LoopConnection:
 
     def _pushed(self, message: Any) -> None:
         if message[0] == b"message":
+            if self._check_at != NEVER and self._socket is not None and self._socket.overdue_for() > SLOW_REPLY:
+                return  # the server stood still, and the late reply that follows may not count either
             push = protocol.push(self._channel, message[2])
             if push is not None:
                 self._notify(push)
@@ -498,10 +553,11 @@ class LoopConnection:
             socket.forked()
 
 
-async def _open(target: Target, factory: Callable[[], AsyncRedisSocket]) -> AsyncRedisSocket:
+async def open_socket(target: Target, factory: Callable[[], AsyncRedisSocket]) -> AsyncRedisSocket:
     loop = asyncio.get_running_loop()
     if target.path:
         _, socket = await loop.create_unix_connection(factory, target.path)
+        socket.target = target
         return socket
     context = target.tls_context()
     name = target.host if context is not None else None
@@ -511,4 +567,5 @@ async def _open(target: Target, factory: Callable[[], AsyncRedisSocket]) -> Asyn
     sock = transport.get_extra_info("socket")
     if sock is not None:
         keep_alive(sock)
+    socket.target = target
     return socket

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from leasehold._core.driver import drive
-from leasehold._core.light_typing import Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.sockets import Broken, RedisSocket
 from leasehold.stores.redis.target import Target
 
+if TYPE_CHECKING:
+    from leasehold.stores.redis.loop_connection import AsyncRedisSocket
+
+SLOW_REPLY = 0.5  # seconds: a server that took longer may have stood still, and another be the right one by now
+
 
 class Server:
     """The one server of a store, as all its connections share it. What finds the server anew for each connection, such
-    as Sentinel, overrides ``locate``."""
+    as Sentinel, overrides ``locate``, ``confirms`` and what belongs to them."""
+
+    check_every = math.inf  # seconds after which a connection in use asks whether its server is still the right one
+    trouble = ""  # why the last attempt to connect failed, while there are others
 
     def __init__(self, target: Target) -> None:
         self.target = target  # the settings of every connection; ``locate`` may give it another host and port
@@ -29,6 +38,11 @@ class Server:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # sockets that count for max_connections
         self._opening = 0
         self._lock = threading.RLock()  # a signal handler may open a connection while its thread is in here
+
+    @property
+    def place(self) -> str:
+        """Where the store is, for messages."""
+        return str(self.target)
 
     @property
     def name(self) -> str:
@@ -43,6 +57,14 @@ class Server:
         """The same, without blocking the event loop. The caller limits the time."""
         return self.target
 
+    def confirms(self, target: Target, give_up: float, now: bool = False) -> bool:
+        """Whether the server there is still the right one. ``now``: nothing that was learnt before counts."""
+        return True
+
+    async def confirms_async(self, target: Target, now: bool = False) -> bool:
+        """The same, without blocking the event loop."""
+        return True
+
     def handshake(self, target: Target, channel: str) -> Handshake:
         """That of a new connection."""
         return Handshake(target, channel, first=not self.checked)
@@ -50,7 +72,7 @@ class Server:
     def open(self, channel: str, give_up: float, pushes: deque[Any]) -> tuple[RedisSocket, bool]:
         """A new socket that appends its pushes there, and whether it receives any."""
         if self.closed:
-            raise StoreUnavailable(f"the store of {self.target} is closed")
+            raise StoreUnavailable(f"the store of {self.place} is closed")
         give_up = min(give_up, time.monotonic() + self.target.connect_timeout)
         target = self.locate(give_up)
         try:
@@ -65,6 +87,10 @@ class Server:
             raise
         self.checked = True
         return socket, gets_pushes
+
+    async def open_async(self, attempt: Callable[[], Awaitable[AsyncRedisSocket]]) -> AsyncRedisSocket:
+        """A new socket of an event loop, which ``attempt`` opens. The caller limits the time."""
+        return await attempt()
 
     @contextmanager
     def counted(self, counts: bool = True) -> Iterator[Callable[[Any], None]]:

@@ -61,13 +61,25 @@ def broken(error: Exception, kind: type[Broken] = Broken) -> Broken:
 class RedisSocket:
     """One open socket. Every call ends at the time that it is given, on time.monotonic()."""
 
-    __slots__ = ("__weakref__", "_pending", "_poll", "_reader", "_reply_timeout", "_sock", "busy", "pushes", "used")
+    __slots__ = (
+        "__weakref__",
+        "_pending",
+        "_poll",
+        "_reader",
+        "_reply_timeout",
+        "_sock",
+        "busy",
+        "pushes",
+        "target",
+        "used",
+    )
 
     def __init__(self, target: Target, give_up: float, pushes: deque[Any]) -> None:
         try:
             self._sock = _open(target, give_up)
         except OSError as error:
             raise _failed(error, give_up) from error
+        self.target = target
         self._reply_timeout = target.reply_timeout
         self._pending: Callable[[], int] | None = getattr(self._sock, "pending", None)  # TLS reads ahead
         self._poll = select.poll()

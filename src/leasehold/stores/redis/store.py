@@ -53,7 +53,7 @@ class RedisStore:
     @property
     def where(self) -> str:
         """The address of its server, for messages of a result store beside the leases."""
-        return f"at {self._server.target}"
+        return f"at {self._server.place}"
 
     def execute(self, op: StoreOp) -> Reply:
         with closing(self.connection()) as connection:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import ssl
 from collections.abc import Callable
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_plus, urlsplit
 
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.errors import InvalidRequest
 
 PORT = 6379
+SENTINEL_PORT = 26379
 CONNECT_TIMEOUT = 5.0
 PING_AFTER = 20.0  # seconds of silence: a firewall drops a connection without notice
 TLS = ("rediss", "valkeys")
@@ -181,6 +182,90 @@ def from_url(url: str) -> Target:
         else None,
         ping_after=_interval(options.get("health_check_interval")),
     ).checked()
+
+
+# ---------------------------------------------------------------- Sentinel
+
+SENTINEL_OPTIONS = ("username", "password", "ssl", *TLS_OPTIONS)  # with "sentinel_" before each
+
+
+class Sentinels(NamedTuple):
+    """The Sentinels that name the primary of a service, and how to connect to either."""
+
+    targets: tuple[Target, ...]
+    service: str  # empty: the only one that they watch
+    primary: Target  # its host and port are those that the Sentinels name
+    force_host: str = ""  # in place of the one that they name
+    least_others: int = 0  # what a Sentinel says counts only if it knows so many others
+
+    def __repr__(self) -> str:
+        return f"<{self.service} of {', '.join(map(str, self.targets))}>"  # never a password
+
+
+def from_sentinel_url(url: str) -> Sentinels:
+    """``redis+sentinel://[[user]:password@]host[:port],host[:port],.../service[/db][?option=value&...]``. Login,
+    database and options are those of the servers; the options ``sentinel_...`` are the login and TLS of the Sentinels.
+    Without them the Sentinels use TLS as the servers do, and no password."""
+    scheme, _, rest = url.partition("://")
+    example = f"{scheme}://host1,host2,host3/service/0"
+    if "#" in rest:
+        raise InvalidRequest(f"the {scheme} URL has a '#': percent-encode it as %23")
+    front, _, query = rest.partition("?")
+    authority, _, path = front.partition("/")
+    login, at, hosts = authority.rpartition("@")
+    service, _, db = path.partition("/")
+    service = unquote(service)
+    if not service or any(not 33 <= ord(char) <= 126 or char in "@/" for char in service) or "/" in db.rstrip("/"):
+        raise InvalidRequest(f"the {scheme} URL names the service behind the hosts: {example}")
+    pairs = query.split("&") if query else []
+    own = _sentinel_options(scheme, [pair for pair in pairs if pair.startswith("sentinel_")])
+    others = [pair for pair in pairs if not pair.startswith("sentinel_")]
+    for name in [unquote_plus(pair.partition("=")[0]) for pair in others]:
+        if name not in OPTIONS:
+            raise InvalidRequest(_unknown(scheme, name, query))
+    primary = from_url(f"{scheme.partition('+')[0]}://{login}{at}localhost/{db}{'?' * bool(others)}{'&'.join(others)}")
+    targets = [_sentinel_address(host, example) for host in hosts.split(",")]
+    settings = Target(
+        username=own.get("username", ""),
+        password=own.get("password", ""),
+        tls=_sentinel_tls(own, primary.tls),
+        connect_timeout=primary.connect_timeout,
+    ).checked()
+    return Sentinels(tuple([settings._replace(host=host, port=port) for host, port in targets]), service, primary)
+
+
+def _sentinel_options(scheme: str, pairs: list[str]) -> dict[str, str]:
+    """Without "sentinel_" before their names. A name is not shown: it may be a part of a password."""
+    options: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.removeprefix("sentinel_").partition("=")
+        if name not in SENTINEL_OPTIONS or not equals:
+            known = ", ".join(f"sentinel_{one}" for one in SENTINEL_OPTIONS)
+            raise InvalidRequest(f"the {scheme} URL has an unknown option for the Sentinels; there are: {known}")
+        if name in options:
+            raise InvalidRequest(f"the {scheme} URL has the option sentinel_{name} twice")
+        options[name] = unquote_plus(value)
+    return options
+
+
+def _sentinel_tls(own: dict[str, str], of_servers: dict[str, Any] | None) -> dict[str, Any] | None:
+    settings = {name: value for name, value in own.items() if name in TLS_OPTIONS}
+    if not _yes(own.get("ssl", of_servers is not None)):
+        if settings:
+            raise InvalidRequest("sentinel_ssl_* options need sentinel_ssl=true, or rediss+sentinel://")
+        return None
+    return {**(of_servers or {}), **settings}
+
+
+def _sentinel_address(text: str, example: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname or "", SENTINEL_PORT if parts.port is None else parts.port
+    except ValueError:
+        host, port = "", 0
+    if not port or not host or any(char in host for char in "% @") or text != text.strip():
+        raise InvalidRequest(f"the URL of Sentinels has a bad host or port: write {example}")
+    return host, port
 
 
 def _options(scheme: str, query: str) -> dict[str, str]:
