@@ -6,10 +6,15 @@ is lost, both are seen to hold at the same time. The guard sees the writes of bo
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import leasehold
@@ -22,8 +27,12 @@ from tests.support.waiting import PATIENCE, until
 TTL = 3.0  # of a holder that renews: a busy machine may stand still for a second and more
 LONG = 60.0  # of one that does not: it believes in its lease until the end of the test
 
+RESOURCE = "report"
+
 Event = Callable[[], object]
 Target = str | Callable[[], Store]
+Process = subprocess.Popen[str]
+SOURCES = str(Path(leasehold.__file__).parents[1])
 
 
 def now() -> float:
@@ -49,13 +58,13 @@ class Writer:
         self.accepted: list[int] = []
         self._guard = FenceGuard()
 
-    def write(self, lease: Lease) -> bool:
-        """Whether a write with this lease is accepted."""
+    def write(self, lease: Lease | int) -> bool:
+        """Whether a write with this lease, or with the fence of another process, is accepted."""
         try:
-            self._guard.check(lease)
+            self._guard.check(lease, resource=RESOURCE if isinstance(lease, int) else None)
         except StaleOwner:
             return False
-        self.accepted.append(lease.fence)
+        self.accepted.append(lease if isinstance(lease, int) else lease.fence)
         return True
 
     def no_stale_write(self) -> None:
@@ -73,6 +82,7 @@ def show(store: str, event: str, target: Target, happens: Event, heals: Event = 
         data = Writer()
         if cell.exclusion == "lost":
             old, new = _two_holders(first, second, data, happens)
+            heals()
         else:
             old, new = _one_after_the_other(cell, first, second, data, happens, heals)
         _fences(cell, old, new, data, second)
@@ -131,12 +141,70 @@ def _fences(cell: Cell, old: Lease, new: Lease, data: Writer, second: Leasehold)
     assert data.write(new) and not data.write(old)
 
 
+# ---------------------------------------------------------------- holders that are processes
+
+
+HOLDER = """
+import sys, leasehold
+lease = leasehold.connect(sys.argv[1]).lock("report", ttl=1.5, renew=False).acquire(wait=60)
+print(lease.fence, lease.deadline, flush=True)
+sys.stdin.readline()
+print(lease.state, lease.remaining(), flush=True)
+"""
+
+
+def show_a_killed_holder(store: str, url: str) -> None:
+    """kill -9: the next is granted when the ttl is over, and not before."""
+    with _holder(url) as holder:
+        _outlived(store, "client_crash", url, holder, signal.SIGKILL)
+
+
+def show_a_frozen_holder(store: str, url: str) -> None:
+    """SIGSTOP past its ttl: the next is granted meanwhile. The holder knows at its next call that it has lost."""
+    with _holder(url) as holder:
+        _outlived(store, "process_pause", url, holder, signal.SIGSTOP)
+        holder.send_signal(signal.SIGCONT)
+        said, _ = holder.communicate("\n", timeout=PATIENCE)
+        assert said.split() == ["lost", "0.0"]
+
+
+@contextmanager
+def _holder(url: str) -> Iterator[Process]:
+    """A process that takes the lease, says its fence and its deadline, and later how it stands."""
+    command, environment = [sys.executable, "-c", HOLDER, url], {**os.environ, "PYTHONPATH": SOURCES}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _outlived(store: str, event: str, url: str, holder: Process, harm: signal.Signals) -> None:
+    """The holder is harmed; the next one writes, and the late write of the first is refused."""
+    assert TABLE[store][event][:3] == ("holds", "holds", "holds")
+    data = Writer()
+    assert holder.stdout is not None
+    fence, deadline = holder.stdout.readline().split()
+    assert data.write(int(fence))
+    holder.send_signal(harm)
+    with leasehold.connect(url) as hold:
+        new = claim(hold, ttl=LONG)
+        assert new.at >= float(deadline), "two held it at the same time"
+        assert new.lease.fence > int(fence) and data.write(new.lease) and not data.write(int(fence))
+    data.no_stale_write()
+
+
+# ---------------------------------------------------------------- claims
+
+
 def claim(hold: Leasehold, **options: float) -> Grant:
     """The lease, as soon as the store can be reached and grants it."""
     end = now() + PATIENCE
     while True:
         try:
-            lease = hold.lock("report", **options).acquire(wait=PATIENCE)  # type: ignore[arg-type]  # ttl and renew
+            lease = hold.lock(RESOURCE, **options).acquire(wait=PATIENCE)  # type: ignore[arg-type]  # ttl and renew
         except (OutcomeUnknown, StoreUnavailable):
             assert now() < end, "the store cannot be reached"
             continue

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import leasehold
-from leasehold.stores.redis.protocol import keys
+from tests.integration.guarantees.faults import backup, crash, evict, power_failure
 from tests.support.guarantees import LONG, claim, show
 from tests.support.servers.clock import WallClock
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
-from tests.support.waiting import until
 
 Start = Callable[..., RedisServer]
-
-
-def crash(server: RedisServer) -> None:
-    """kill -9, and it is back at once."""
-    server.kill()
-    server.start()
 
 
 def held(server: RedisServer, kind: str) -> bool:
@@ -52,19 +43,16 @@ def test_kill_9_between_two_snapshots(own_redis: Start) -> None:
 def test_kill_9_and_a_cut_tail_under_appendfsync_everysec(own_redis: Start) -> None:
     """kill -9 loses nothing. A power failure loses what was not on the disk yet, and there are two holders."""
     server = own_redis(None, "--appendfsync", "everysec", appendonly=True)
-    [file] = (server.folder / "appendonlydir").glob("*.incr.aof")
     with leasehold.connect(server.url) as hold:
         kept = hold.lock("kept", ttl=LONG, renew=False).acquire()
-        on_disk = file.stat().st_size
+        fail = power_failure(server)
 
-        def power_failure() -> None:
+        def lose() -> None:
             crash(server)
             assert held(server, "report"), "kill -9 alone lost a grant"
-            server.kill()
-            os.truncate(file, on_disk)
-            server.start()
+            fail()
 
-        show("redis", "crash_everysec", server.url, power_failure)
+        show("redis", "crash_everysec", server.url, lose)
         assert kept and held(server, "kept")
 
 
@@ -128,16 +116,8 @@ def test_wiped_while_the_clock_is_behind(own_redis: Start) -> None:
 
 def test_a_lease_is_evicted_while_it_is_held(own_redis: Start) -> None:
     """Other data fills the memory, and the server makes room."""
-    server = own_redis(None, "--maxmemory-policy", "allkeys-random")
-    client = server.client()
-
-    def fill() -> None:
-        used = int(client.info("memory")["used_memory"])
-        client.config_set("maxmemory", used + (1 << 20))
-        names = iter(range(1_000_000))
-        until(lambda: client.set(f"page:{next(names)}", b"x" * 20_000) and not client.exists(*keys("report")[:1]))
-
-    show("redis", "eviction", server.url, fill)
+    server = own_redis()
+    show("redis", "eviction", server.url, lambda: evict(server))
 
 
 def test_flushall_under_a_holder(own_redis: Start) -> None:
@@ -149,16 +129,6 @@ def test_flushall_under_a_holder(own_redis: Start) -> None:
 def test_a_backup_is_put_back(own_redis: Start, tmp_path: Path) -> None:
     """What was granted after the backup is unknown, although the server lost nothing by itself."""
     server = own_redis()
-    client, file = server.client(), server.folder / "dump.rdb"
     with leasehold.connect(server.url) as hold:
         claim(hold, ttl=LONG).lease.release()  # the backup has a fence of this resource
-    client.save()
-    shutil.copy(file, tmp_path / "backup")
-
-    def put_back() -> None:
-        client.save()
-        server.kill()
-        shutil.copy(tmp_path / "backup", file)
-        server.start()
-
-    show("redis", "restore", server.url, put_back)
+    show("redis", "restore", server.url, backup(server, tmp_path))
