@@ -16,6 +16,7 @@ from leasehold._core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold import aio
+    from leasehold._core.guarantees import Guarantee, Guarantees
     from leasehold._core.names import bucket
     from leasehold._runtime.backoff import Backoff
     from leasehold.advice.decision import advise
@@ -75,6 +76,8 @@ __all__ = [
     "Backoff",
     "Election",
     "Eviction",
+    "Guarantee",
+    "Guarantees",
     "Holder",
     "Inspection",
     "InvalidRequest",
@@ -130,6 +133,8 @@ _PLACES = {
     "Backoff": "_runtime.backoff",
     "Election": "primitives.election",
     "Eviction": "primitives.inspection",
+    "Guarantee": "_core.guarantees",
+    "Guarantees": "_core.guarantees",
     "Holder": "primitives.inspection",
     "Inspection": "primitives.inspection",
     "Leader": "primitives.leader",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from leasehold._core.schemes import OPENED
 from leasehold.advice.guarantees import markdown
 from tests.docs.blocks import ROOT
 
 PAGE = ROOT / "docs" / "concepts" / "which-store.md"
 BEGIN, END = "<!-- guarantees: written by python -m tests.docs.generated -->\n", "<!-- end of guarantees -->\n"
-OPENED = ("memory", "sqlite", "redis")  # the stores of guarantees that connect() can open
 
 
 def generated(page: str) -> str:

@@ -165,7 +165,7 @@ _sqlite = {
     ),
     "clock_back": _holds(
         "Leases run on the time since boot, and the last fence is in the file.",
-        "tests/integration/sqlite/test_store.py::test_fences_survive_a_wall_clock_that_steps_back",
+        f"{SQLITE}::test_the_wall_clock_is_set_back",
     ),
     "clock_back_and_loss": _lost(
         "A file that was deleted knows no fence, and the clock is below the last one: guards refuse the new holders "
@@ -216,12 +216,12 @@ _redis = {
     "server_pause": _refused(
         "Nothing is granted while it stands still, and holders stop before their deadline: leases are lost, never "
         "doubled.",
-        "tests/integration/redis/test_server_trouble.py::test_a_server_that_stands_still_past_the_ttl",
+        f"{REDIS}::test_the_server_stands_still",
     ),
     "partition": _refused(
         "A client that cannot reach the server is granted nothing, and a holder that cannot renew stops before its "
         "deadline.",
-        "tests/integration/redis/test_chaos.py::test_a_bad_network",
+        f"{REDIS}::test_the_network_is_cut",
     ),
     "crash_none": _lost(
         "Every lease is gone, and may be granted again at once; fences go on from the clock.",
@@ -242,7 +242,7 @@ _redis = {
     "failover": _never("One server has no replica that takes over: behind Sentinel or a managed service, see there."),
     "slot_move": NO_SLOTS,
     "clock_forward": CLOCK_FORWARD.shown_by(f"{REDIS}::test_the_clock_is_set_forward_under_a_holder"),
-    "clock_back": CLOCK_BACK.shown_by("tests/integration/redis/test_clock_steps.py::test_set_back_and_right_again"),
+    "clock_back": CLOCK_BACK.shown_by(f"{REDIS}::test_the_clock_is_set_back_under_a_holder"),
     "clock_back_and_loss": _lost(
         "Fences can be lower than before until the clock has caught up: guards refuse them, and a coordinator that was "
         "refused asks for more.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from leasehold._core.guarantee_table import EVENTS, STORES, TABLE, VERDICTS
 from leasehold._core.light_typing import Any, NamedTuple
+from leasehold.errors import Unsupported
 
 PROMISES = {
     "exclusion": "no two holders at the same time",
@@ -34,6 +35,13 @@ class Guarantee(NamedTuple):
     @property
     def happens(self) -> bool:
         return self.exclusion != "never"
+
+    @property
+    def short(self) -> str:
+        """The verdict on exclusion, and that on fences where it is another. A guard refuses an older fence always."""
+        if not self.happens:
+            return "-"
+        return self.exclusion + (", fences can fall" if self.fences == "lost" else "")
 
 
 class Guarantees(NamedTuple):
@@ -74,7 +82,9 @@ class Guarantees(NamedTuple):
 
 
 def guarantees(store: str) -> Guarantees:
-    """What this store promises, by its name in ``STORES``."""
+    """What this store promises, by its name in ``STORES``. Nothing is promised of a store that is not there."""
+    if store not in STORES:
+        raise Unsupported(f"nothing is known about what the store {store} promises: it is none of {', '.join(STORES)}")
     cells = TABLE[store]
     stated = [Guarantee(event, when, *cells[event]) for event, when in EVENTS.items()]
     return Guarantees(store, STORES[store], tuple(stated))

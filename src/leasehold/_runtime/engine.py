@@ -36,6 +36,8 @@ WHY_NOT = {  # by the capability that is missing
     "shared": "a majority of nodes can agree on one holder, and not on which of several hold together",
     "groups": "the nodes cannot take several resources in one step. Take one lock after the other, in a fixed order",
     "handover": "a ticket could be good on some nodes and not on others. Release the lease, and acquire it anew",
+    "durability": "it cannot wait for replicas or for a disk. One Redis or Valkey can, also one that Sentinels watch, "
+    "when connect() has connections of its own to it",
     "evictions": "it could succeed on some nodes and not on others. Stop the holder, or let its lease expire",
 }
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -51,7 +53,7 @@ class Engine:
     def __init__(self, store: Store, observers: Observers | None = None, durability: str = "") -> None:
         self.store = store
         if durability:
-            self.check_durability()
+            self.require("durability", "durability=")
         self.durability = durability  # of all its leases that ask for no other
         self.observers = Observers() if observers is None else observers
         self.clock: Clock = store.clock
@@ -69,14 +71,6 @@ class Engine:
         _watchdogs.add(self.watchdog)
         _stores.add(store)
         weakref.finalize(self, self.watchdog.dismiss).atexit = False
-
-    def check_durability(self) -> None:
-        """Refuse ``durability=`` where nothing but this store could confirm a lease."""
-        if not self.store.capabilities.durability:
-            raise Unsupported(
-                f"the store {self.store.name!r}, as it is used here, cannot wait for replicas or for its disk: "
-                "durability= needs a Redis or Valkey that connect() reaches with connections of its own"
-            )
 
     # ------------------------------------------------------------ fences
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from leasehold._core.schemes import OPENED
 from leasehold.advice.need import Need
 from leasehold.advice.questions import CHOICES, answer_text, duration_text
 from leasehold.advice.rules import FENCED, LONG, NO, SHORT, Facts, Rule, facts, rule_for
@@ -105,6 +106,12 @@ WARNINGS = (
         "or idempotency, a paused owner still writes late.",
     ),
     Caution(
+        {"consensus": True},
+        "This lease needs a store with consensus, such as etcd or ZooKeeper, and there is none in this version. Until "
+        "there is one, the store can forget the lease and grant it a second time: use it to save work, and let the "
+        "data refuse the second writer, by a guard that checks the fence, a conditional update or a unique constraint.",
+    ),
+    Caution(
         {"long": True},
         "Split it into smaller durable steps if you can: each of them may then be repeated, and a takeover loses less.",
     ),
@@ -134,7 +141,16 @@ WARNINGS = (
 
 
 DUPLICATES = {"harmless": "yes", "costly": "costly, not wrong", "wrong": "no"}
-NOWHERE, ONE_REDIS, CONSENSUS = "none is needed", "one Redis or Sentinel, with the watchdog", "etcd or ZooKeeper"
+
+
+def _opened(*stores: str) -> str:
+    """Those of these stores that ``connect`` opens: nothing else is recommended."""
+    return " or ".join([OPENED[store].words for store in stores if store in OPENED])
+
+
+NOWHERE = "none is needed"
+ONE_REDIS = f"{_opened('redis', 'sentinel')}, with the watchdog"
+CONSENSUS = f"{_opened('redlock') or _opened('redis')}, until there is a store with consensus"
 
 
 class Columns(NamedTuple):
@@ -296,9 +312,11 @@ def _difference(ours: Columns, theirs: Columns) -> str:
 
 
 def _warnings(need: Need, decision: Decision) -> Iterator[str]:
-    """``trail``: the answer about an audit trail, unless the column of the transaction mentions it already."""
+    """``trail``: the answer about an audit trail, unless the column of the transaction mentions it already.
+    ``consensus``: the lease should live in a store that does not exist yet."""
     trail = "mentioned" if "{audit}" in decision.rule.transaction else need.audit
-    known = {**decision.known._asdict(), "tool": decision.rule.tool, "trail": trail}
+    consensus = decision.columns.store == CONSENSUS
+    known = {**decision.known._asdict(), "tool": decision.rule.tool, "trail": trail, "consensus": consensus}
     for one in WARNINGS:
         if all(known[field] == value for field, value in one.due.items()):
             yield one.text

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import textwrap
 from typing import Any
 
 import click
@@ -16,7 +14,7 @@ from leasehold.advice.verdict import COLUMNS
 from leasehold.cli.arguments import duration
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.process import signal
-from leasehold.cli.terminal import echo, paint, text_of
+from leasehold.cli.terminal import echo, paint, text_of, wrapped
 from leasehold.errors import InvalidRequest
 
 # ---------------------------------------------------------------- questions
@@ -183,16 +181,8 @@ def _print(verdict: Verdict) -> None:
     head, *rest = str(verdict).split("\n")
     echo(paint(head, bold=True))
     for line in rest:
-        for part in _wrapped(line):
+        for part in wrapped(line, "    ") if line.startswith("  - ") else [line]:
             echo(_painted(part, verdict))
-
-
-def _wrapped(line: str) -> list[str]:
-    """Wrapped to the width of the terminal; in a pipe, each sentence stays on one line."""
-    if not line.startswith("  - ") or sys.stdout is None or not sys.stdout.isatty():
-        return [line]
-    columns = max(shutil.get_terminal_size().columns, 40)
-    return textwrap.wrap(line, columns, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _painted(line: str, verdict: Verdict) -> str:

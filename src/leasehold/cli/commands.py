@@ -254,6 +254,34 @@ def inspect(url: str | None, namespace: str | None, as_json: bool, name: str) ->
     print_resource(url, namespace, name, as_json)
 
 
+@commands.command(short_help="Show what a store promises when something goes wrong.")
+@click.argument("target", metavar="[STORE|URL]", required=False, shell_complete=shell_completion.stores)
+@click.option("--all", "every", is_flag=True, help="Every store, side by side.")
+@common
+def guarantees(
+    url: str | None,
+    namespace: str | None,  # every command takes it
+    as_json: bool,
+    target: str | None,
+    every: bool,
+) -> None:
+    """Show what a store promises when something goes wrong: a crash, a failover, a partition, a step of a clock, an
+    eviction, a backup that is put back. Each promise has its reason. Nothing is sent to the store.
+
+    STORE is its name; without one it is the store that the other commands use.
+
+    \b
+    Examples:
+      leasehold guarantees
+      leasehold guarantees redis
+      leasehold guarantees --all
+      leasehold guarantees redis://host --json | jq '.events[] | select(.exclusion == "lost").event'
+    """
+    from leasehold.cli.guarantees import print_guarantees
+
+    print_guarantees(url, target, every, as_json)
+
+
 @commands.command(short_help="Find out which coordination fits, and why.")
 @click.option("--case", metavar="NAME", shell_complete=shell_completion.cases, help="One of the cases above.")
 @click.option("--answers", metavar="FILE", type=click.Path(), help="Answers as JSON; - is standard input.")

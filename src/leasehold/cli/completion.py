@@ -62,6 +62,13 @@ def cases(_ctx: click.Context, _parameter: click.Parameter, prefix: str) -> list
     return [name for name in CASES if name.startswith(prefix)]
 
 
+def stores(_ctx: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
+    """The stores of ``leasehold guarantees`` with this prefix."""
+    from leasehold._core.schemes import OPENED
+
+    return [name for name in OPENED if name.startswith(prefix)]
+
+
 def names(ctx: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
     """The resources of the embedded store with this prefix. For other stores the shell would wait for a network."""
     from leasehold import LeaseholdError, connect

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from datetime import datetime
 from typing import Any
 
@@ -59,6 +61,14 @@ def table(heads: list[str], rows: list[list[str]]) -> None:
     for row, own_widths in zip(cells, widths, strict=True):
         padded = [cell + " " * (most - own) for cell, most, own in zip(row, columns, own_widths, strict=True)]
         echo("  ".join(padded).rstrip())
+
+
+def wrapped(line: str, indent: str) -> list[str]:
+    """Wrapped to the width of the terminal, each line but the first behind ``indent``; in a pipe it stays one line."""
+    if not line or sys.stdout is None or not sys.stdout.isatty():
+        return [line]
+    columns = max(shutil.get_terminal_size().columns, 40)
+    return textwrap.wrap(line, columns, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def json_fields(record: Any) -> dict[str, Any]:

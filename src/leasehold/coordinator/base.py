@@ -34,6 +34,7 @@ from leasehold.primitives.base_lock import UNSET, Unset
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
+    from leasehold._core.guarantees import Guarantees
     from leasehold.coordinator.patterns import Id
     from leasehold.observe.events import Observer
     from leasehold.primitives.health import Health
@@ -283,6 +284,24 @@ class Coordinator(
         )
         self._engine.check_ttl(options.ttl_ms)
         return self._make_election(self._name(kind, ids), options, value, check)
+
+    @property
+    def guarantees(self) -> Guarantees:
+        """What the store of this coordinator promises when something goes wrong. Nothing is sent.
+
+        There is one entry for each event, such as a crash of the store or a step of its clock. It says whether two can
+        hold a lease at the same time, whether fences go on growing, why, and which test shows it. ``str()`` of it is
+        for people.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     found = hold.guarantees.under("clock_forward")
+        >>> found.exclusion, found.why
+        ('holds', 'Leases run on a clock that is never set.')
+        """
+        from leasehold._core.guarantees import guarantees  # loaded only by programs that use it
+
+        return guarantees(self._engine.store.name)
 
     # ------------------------------------------------------------ checks
 

@@ -55,7 +55,7 @@ def default_results(engine: Engine, driver: Any = None) -> ResultStore:
         from leasehold.patterns.results.sqlite import sqlite_results
 
         return sqlite_results(store.path, asynchronous=driver is not None)
-    if store.name == "redis" and hasattr(store, "where"):
+    if store.name in ("redis", "sentinel", "cluster") and hasattr(store, "where"):
         from leasehold.patterns.results.redis import redis_results
 
         return redis_results(store, engine.connections, driver)

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
     Target = str | Client | Store
 
-REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
 SLOTS = ("resource", "namespace")
-SENTINEL = ("redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel")
-CLUSTER = ("redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster")
-LATER = ("etcd", "zk", "postgresql")
 
 
 def open_store(target: Target | None, slot: str = "resource") -> Store:
@@ -56,7 +52,7 @@ def _open(target: Target | None) -> Store:
         return cast("Store", target) if hasattr(target, "execute_many") else _of_client(target)
     scheme, separator, rest = target.partition("://")
     if not separator:
-        raise InvalidRequest("that is no URL: write redis://host, sqlite:///path/to/file.db or memory://")
+        scheme = ""
     if scheme == "memory":
         from leasehold.stores.memory import MemoryStore
 
@@ -65,13 +61,20 @@ def _open(target: Target | None) -> Store:
         from leasehold.stores.sqlite import SQLiteStore
 
         return SQLiteStore(_sqlite_path(rest))
-    if scheme in SERVERS:
-        return SERVERS[scheme](target)
+    return _with_a_server(target, scheme)
+
+
+def _with_a_server(url: str, scheme: str) -> Store:
+    """The store on a server that a URL names, or the error of a URL that names none."""
+    from leasehold._core.schemes import LATER, examples, store_of  # not at the top: the embedded store starts without
+
+    name = store_of(scheme)
+    if name is not None:
+        return SERVERS[name](url)
     if scheme in LATER:
-        raise Unsupported(
-            f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
-        )
-    raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
+        raise Unsupported(f"there is no store for {scheme}:// in this version: use {examples()}")
+    wrong = "the URL has an unknown scheme" if scheme else "that is no URL"
+    raise InvalidRequest(f"{wrong}: write {examples()}")
 
 
 def _in_sub_interpreter() -> bool:
@@ -145,9 +148,9 @@ def _cluster(url: str) -> Store:
 
 
 SERVERS: dict[str, Callable[[str], Store]] = {
-    **dict.fromkeys(REDIS, _one_redis),
-    **dict.fromkeys(SENTINEL, _sentinel),
-    **dict.fromkeys(CLUSTER, _cluster),
+    "redis": _one_redis,
+    "sentinel": _sentinel,
+    "cluster": _cluster,
     "redlock": _redlock,
 }
 

@@ -89,7 +89,7 @@ class BaseLock(ABC):
 
     def __init__(self, engine: Engine, name: Name, options: Options) -> None:
         if options.durability:
-            engine.check_durability()
+            engine.require("durability", "durability=")
         self._bodies: Bodies = {}
         self._engine = engine
         self._name = name

@@ -189,7 +189,7 @@ class AsyncLock(BaseLock):
 
     def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
         if options.durability:
-            engine.check_durability()
+            engine.require("durability", "durability=")
         self._bodies = {}
         self._engine = engine
         self._name = name

@@ -179,7 +179,7 @@ def test_a_server_that_cannot(executable: Callable[[], str], why: str, make: Mak
 def test_stores_that_cannot(url: str, tmp_path: Any) -> None:
     """It is refused before anything is sent."""
     url = f"sqlite:///{tmp_path}/leases.db" if url == "sqlite" else url
-    with pytest.raises(Unsupported, match="cannot wait for replicas"):
+    with pytest.raises(Unsupported, match="it cannot wait for replicas"):
         leasehold.connect(url, durability=ONE)
-    with closing(leasehold.connect(url)) as hold, pytest.raises(Unsupported, match="cannot wait for replicas"):
+    with closing(leasehold.connect(url)) as hold, pytest.raises(Unsupported, match="it cannot wait for replicas"):
         hold.lock("job", durability=ONE)

@@ -8,6 +8,7 @@ import pytest
 
 import leasehold
 from leasehold.advice import CASES, Need, advise
+from leasehold.advice.decision import CONSENSUS, ONE_REDIS
 from leasehold.advice.rules import RULES
 from leasehold.advice.verdict import TOOLS
 from tests.support.tables import each
@@ -62,7 +63,7 @@ STATE = {"durable_state": True, "idempotent": True, "audit": True, "duplicates":
 SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "duplicate cache rebuild": (
         {"work": "cache", "duplicates": "harmless", "survives_failover": False, **EFFICIENCY},
-        {"tool": "single_flight", "lease": "yes", "store": "one Redis or Sentinel, with the watchdog"},
+        {"tool": "single_flight", "lease": "yes", "store": ONE_REDIS},
     ),
     "duplicate non-critical schedule": (
         {"work": "schedule", "duplicates": "harmless", "idempotent": True, **EFFICIENCY},
@@ -102,7 +103,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "external effect that cannot: stronger coordination": (
         {"work": "external", "downstream_fences": False, "idempotent": False, "durable_state": False, **CORRECTNESS},
-        {"tool": "consensus store", "store": "etcd or ZooKeeper"},
+        {"tool": "consensus store", "store": CONSENSUS},
     ),
     "unique processing of a command": (
         {"work": "command", **CORRECTNESS},
@@ -114,15 +115,15 @@ SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "general mutual exclusion, occasional duplicates harmless": (
         {"work": "general", "duplicates": "harmless", **EFFICIENCY},
-        {"tool": "lock", "lease": "yes", "store": "one Redis or Sentinel, with the watchdog"},
+        {"tool": "lock", "lease": "yes", "store": ONE_REDIS},
     ),
     "strong consistency across services: the state": (
         {"survives_failover": True, "durable_state": False, **CORRECTNESS},
-        {"tool": "consensus store", "store": "etcd or ZooKeeper"},
+        {"tool": "consensus store", "store": CONSENSUS},
     ),
     "strong consistency across services: the lock": (
         {"survives_failover": True, "duplicates": "costly", **EFFICIENCY},
-        {"tool": "lock", "store": "etcd or ZooKeeper"},
+        {"tool": "lock", "store": CONSENSUS},
     ),
     "the database is the ground truth and the section is short": (
         {"work": "section", "duration": "200ms", **CORRECTNESS},

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold import InvalidRequest
+from leasehold._core.schemes import OPENED
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import UNKNOWN, decide
+from leasehold.advice.decision import CONSENSUS, NOWHERE, ONE_REDIS, UNKNOWN, decide
 from leasehold.advice.questions import CHOICES
 from leasehold.advice.rules import RULES
 from leasehold.advice.verdict import TOOLS
@@ -70,6 +71,29 @@ def test_efficiency_is_never_told_to_do_without() -> None:
     for need in needs():
         if need.protects == "efficiency":
             assert decide(need).columns.tool != "consensus store"
+
+
+SYSTEMS = {
+    "Redis": "redis", "Sentinel": "sentinel", "Cluster": "cluster", "Redlock": "redlock",
+    "SQLite": "sqlite", "etcd": "etcd", "ZooKeeper": "zk", "PostgreSQL": "postgresql",
+}  # fmt: skip
+
+
+def test_only_what_connect_opens_is_recommended() -> None:
+    """Whatever the need, each system that it is sent to is in the list of those that connect opens."""
+    recommended = {decide(need).columns.store for need in needs()}
+    assert recommended == {NOWHERE, ONE_REDIS, CONSENSUS}
+    named = {name for store in recommended for word, name in SYSTEMS.items() if word in store}
+    assert "redis" in named and named <= set(OPENED)
+
+
+def test_a_need_of_consensus_is_told_what_to_do_until_then() -> None:
+    """Where no store fits, the verdict says what is missing, and what refuses the second writer meanwhile."""
+    for need in needs()[::5]:
+        verdict = advise(need)
+        told = [one for one in verdict.warnings if "needs a store with consensus" in one]
+        assert len(told) == (verdict.store == CONSENSUS)
+        assert all("guard" in one and "constraint" in one and "none in this version" in one for one in told)
 
 
 @given(ANSWERS)

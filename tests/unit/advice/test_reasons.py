@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import WARNINGS
+from leasehold.advice.decision import CONSENSUS, ONE_REDIS, WARNINGS
 from tests.unit.advice.needs import needs
 
 
@@ -71,19 +71,19 @@ def test_unknown_answers_that_change_nothing_are_not_told() -> None:
 def test_a_lease_that_matters_lives_where_nothing_is_forgotten() -> None:
     """With its fence a lease may keep things correct: until somebody says that a failover may forget it, it may not."""
     need = {"protects": "correctness", "work": "external", "downstream_fences": True}
-    assert advise(Need.of(need)).store == "etcd or ZooKeeper"
+    assert advise(Need.of(need)).store == CONSENSUS
     told = {**need, "survives_failover": False, "regions": False}
-    assert advise(Need.of(told)).store == "one Redis or Sentinel, with the watchdog"
+    assert advise(Need.of(told)).store == ONE_REDIS
     assert "survive a failover is not known, and counts as yes" in reasons(**need, regions=False)
 
 
 def test_regions_that_can_be_cut_off() -> None:
     """A majority where a duplicate costs something; one store in each region where it does not."""
     need = {"protects": "efficiency", "regions": True}
-    assert advise(Need.of({**need, "duplicates": "costly"})).store == "etcd or ZooKeeper"
+    assert advise(Need.of({**need, "duplicates": "costly"})).store == CONSENSUS
     assert "Regions can be cut off from each other:" in reasons(**need)
     borne = advise(Need.of({**need, "duplicates": "harmless"}))
-    assert borne.store == "one Redis or Sentinel, with the watchdog"
+    assert borne.store == ONE_REDIS
     assert borne.warnings == ("One store in each region is enough: a duplicate for each of them is harmless.",)
 
 

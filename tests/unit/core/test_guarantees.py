@@ -5,14 +5,19 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+import leasehold
 from leasehold._core.guarantee_table import EVENTS, STORES, TABLE, VERDICTS, Cell
 from leasehold._core.guarantees import PROMISES, Guarantees, guarantees
 from leasehold.advice.guarantees import markdown
+from leasehold.errors import Unsupported
+from leasehold.stores.memory import MemoryStore
 from tests.support.tables import each
 
 ROOT = Path(__file__).parents[3]
@@ -121,8 +126,8 @@ def test_one_store_in_words(store: str) -> None:
 
 
 def test_an_unknown_name() -> None:
-    """A store or an event that is not stated is a KeyError: nothing is promised by default."""
-    with pytest.raises(KeyError):
+    """Nothing is promised by default: a store that is not stated is Unsupported, an event a KeyError."""
+    with pytest.raises(Unsupported, match=r"nothing is known about what the store etcd promises"):
         guarantees("etcd")
     with pytest.raises(KeyError):
         guarantees("memory").under("earthquake")
@@ -148,3 +153,28 @@ def test_they_are_values() -> None:
     """Two of the same store are equal, and nobody can change them."""
     assert guarantees("redis") == guarantees("redis") != guarantees("redlock")
     assert isinstance(guarantees("redis"), Guarantees) and hash(guarantees("redis"))
+
+
+# ---------------------------------------------------------------- of a coordinator
+
+
+class Unheard(MemoryStore):
+    """A store of which nothing is stated."""
+
+    name = "unheard"
+
+
+def test_of_a_coordinator() -> None:
+    """Both flavours say what their store promises, closed or not, and nothing of a store that is not stated."""
+    with leasehold.connect("memory://") as hold:
+        assert hold.guarantees == leasehold.aio.connect("memory://").guarantees == guarantees("memory")
+    assert isinstance(hold.guarantees, leasehold.Guarantees)
+    with pytest.raises(Unsupported, match="unheard"):
+        assert leasehold.connect(Unheard()).guarantees
+
+
+def test_it_is_loaded_when_it_is_used() -> None:
+    """A program that never asks does not load the table."""
+    program = "import leasehold, sys; hold = leasehold.connect('memory://'); hold.lock('job').acquire().release(); "
+    program += "assert not [name for name in sys.modules if 'guarantee' in name or 'schemes' in name]; hold.guarantees"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

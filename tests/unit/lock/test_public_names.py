@@ -41,6 +41,8 @@ NAMES = [
     "Backoff",
     "Election",
     "Eviction",
+    "Guarantee",
+    "Guarantees",
     "Holder",
     "Inspection",
     "InvalidRequest",
@@ -86,7 +88,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 }
 LATER = {
     leasehold.Leasehold: [
-        "acquire_many", "guarantees", "release_many",
+        "acquire_many", "release_many",
     ],
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
@@ -167,8 +169,8 @@ def test_the_lock_and_the_coordinator() -> None:
     assert public(leasehold.Semaphore) == public(leasehold.Lock) | {"available", "resize"}
     assert public(leasehold.Permit) == LEASE | {"slot", "slot_resource", "slot_resources", "slots"}
     assert public(leasehold.Leasehold) == {
-        "adopt", "all", "close", "cron", "election", "evict", "inspect", "leaks", "lock", "locked", "once", "revoke",
-        "rlock", "rwlock", "scan", "semaphore", "single_flight",
+        "adopt", "all", "close", "cron", "election", "evict", "guarantees", "inspect", "leaks", "lock", "locked",
+        "once", "revoke", "rlock", "rwlock", "scan", "semaphore", "single_flight",
     }  # fmt: skip
 
 

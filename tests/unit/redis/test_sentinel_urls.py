@@ -13,7 +13,7 @@ import valkey.sentinel
 
 import leasehold
 from leasehold import InvalidRequest, Unsupported
-from leasehold.coordinator.stores import SENTINEL
+from leasehold._core.schemes import OPENED
 from leasehold.stores.redis.client_store import ClientStore, open_client, sentinels_of
 from leasehold.stores.redis.target import Sentinels, Target, from_sentinel_url
 from tests.support.servers.certificates import Certificates
@@ -66,7 +66,7 @@ def test_a_url_names_sentinels_a_service_and_both_logins(url: str) -> None:
     assert from_sentinel_url(url) == FORMS[url]
 
 
-@each("scheme", SENTINEL)
+@each("scheme", OPENED["sentinel"].schemes)
 @each("connect", CONNECTS)
 def test_connecting_sends_nothing(connect: Callable[..., Any], scheme: str) -> None:
     """A host that does not exist is found out by the first call."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import leasehold
 from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable, Unsupported
-from leasehold.coordinator.stores import LATER
+from leasehold._core.schemes import LATER
 from leasehold.stores.redis.target import MEANINGLESS, OPTIONS, SCHEMES, TLS_OPTIONS, Target, from_url
 from tests.support.servers.certificates import Certificates
 from tests.support.tables import each

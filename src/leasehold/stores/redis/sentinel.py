@@ -68,6 +68,7 @@ class Unsettled(StoreUnavailable):
 class SentinelServer(Server):
     """The primary of a service, as all connections of a store share it."""
 
+    store_name = "sentinel"
     check_every = CONFIRM_EVERY
 
     def __init__(self, sentinels: Sentinels) -> None:

@@ -28,6 +28,7 @@ class Server:
     """The one server of a store, as all its connections share it. What finds the server anew for each connection, such
     as Sentinel, overrides ``locate``, ``confirms`` and what belongs to them."""
 
+    store_name = "redis"  # as a table of guarantees has it: a server that Sentinels name promises something else
     check_every = math.inf  # seconds after which a connection in use asks whether its server is still the right one
     trouble: LeaseholdError | None = None  # why the last attempt of an event loop failed, while there are others
 

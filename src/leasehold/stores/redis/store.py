@@ -37,7 +37,7 @@ class RedisStore:
 
     Expiry and fences run on the server's clock; ``clock`` is for local deadlines."""
 
-    name = "redis"
+    name: str
     capabilities = Capabilities(durable_fences=False, hosts=True, durability=True)
     retries = False  # a command that may have been sent is never sent again
 
@@ -45,6 +45,7 @@ class RedisStore:
         self.clock: Clock = SystemClock() if clock is None else clock
         target = from_url(server) if isinstance(server, str) else server
         self._server = Server(target) if isinstance(target, Target) else target
+        self.name = self._server.store_name
         self._connections: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
         self._loop_connections: set[LoopConnection] = set()
         self._watchdog = self._watchdog_connection()

@@ -130,6 +130,8 @@ class Node(Server):
 class Cluster:
     """All nodes. Several threads use it."""
 
+    store_name = "cluster"
+
     def __init__(self, target: Target, seeds: Iterable[Address], remap: Remap | None = None) -> None:
         self.by = naming.RESOURCE  # what decides about the slot of a resource
         self.target = target  # the settings of every connection

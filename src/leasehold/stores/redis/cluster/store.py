@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 class ClusterStore(RedisStore):
     """Implements ``_core.ports.Store``. Making one connects to nothing; the first op does."""
 
-    name = "cluster"
     capabilities = RedisStore.capabilities._replace(durability=False, together=False)
     _server: Cluster  # type: ignore[assignment]  # all that the base needs of a server
 

@@ -25,7 +25,7 @@ class NodeServer(Server):
 
     def __init__(self, target: Target, place: int, quorum: Quorum, longest_ttl_ms: int, now: Callable[[], float]):
         super().__init__(target)
-        self.place = place
+        self.number = place
         self.quorum = quorum
         self.longest_ttl_ms = longest_ttl_ms
         self.now = now
@@ -63,9 +63,9 @@ class NodeHandshake(Handshake):
         fields = _fields(server)
         self._check_kind(fields.get("redis_mode", ""), "")
         _, now_us, longest_ttl_ms = marked
-        node.quorum.introduce(node.place, fields["run_id"], int(fields["uptime_in_seconds"]), received)
-        node.quorum.learn_clock(node.place, now_us, sent, received)
-        node.quorum.learn_longest_ttl(node.place, longest_ttl_ms)
+        node.quorum.introduce(node.number, fields["run_id"], int(fields["uptime_in_seconds"]), received)
+        node.quorum.learn_clock(node.number, now_us, sent, received)
+        node.quorum.learn_longest_ttl(node.number, longest_ttl_ms)
         return False
 
     def _check_kind(self, mode: str, role: str) -> None:

@@ -1,0 +1,62 @@
+"""What happens to a server that keeps leases, in one call each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from leasehold.stores.redis.protocol import keys
+from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
+
+ROOM = 1 << 20  # bytes that are free before a server has to make room
+
+
+def crash(server: RedisServer) -> None:
+    """kill -9, and it is back at once, with what is on its disk."""
+    server.kill()
+    server.start()
+
+
+def power_failure(server: RedisServer) -> Callable[[], None]:
+    """What is in its log now stays there; what is written later is not on the disk when the power fails."""
+    [file] = (server.folder / "appendonlydir").glob("*.incr.aof")
+    on_disk = file.stat().st_size
+
+    def fail() -> None:
+        server.kill()
+        os.truncate(file, on_disk)
+        server.start()
+
+    return fail
+
+
+def backup(server: RedisServer, folder: Path) -> Callable[[], None]:
+    """Make a backup now, to be put back later, although the server has lost nothing by then."""
+    client, file = server.client(), server.folder / "dump.rdb"
+    client.save()
+    shutil.copy(file, folder / "backup")
+
+    def put_back() -> None:
+        client.save()
+        server.kill()
+        shutil.copy(folder / "backup", file)
+        server.start()
+
+    return put_back
+
+
+def evict(server: RedisServer, resource: str = "report") -> None:
+    """Other data fills the memory until the server has made room with the lease."""
+    client: Any = server.client()
+    client.config_set("maxmemory-policy", "allkeys-random")
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + ROOM)
+    names = iter(range(1_000_000))
+    until(
+        lambda: client.set(f"page:{next(names)}", b"x" * 20_000) and not client.exists(keys(resource)[0]), "an eviction"
+    )
+    client.config_set("maxmemory", 0)
+    client.config_set("maxmemory-policy", "noeviction")

@@ -1,0 +1,40 @@
+"""Every store of the list is one that grants: what ``advise`` recommends can be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import leasehold
+from leasehold._core.schemes import OPENED
+
+
+@pytest.fixture(params=OPENED)
+def store(request: pytest.FixtureRequest) -> str:
+    """The name of each."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> str:
+    """Where it is. A store that is added says here how it is started."""
+    if store == "memory":
+        return "memory://opened"
+    if store == "sqlite":
+        return f"sqlite:///{tmp_path}/leases.db"
+    found: str = request.getfixturevalue({"redis": "redis_server"}.get(store, f"redis_{store}")).url
+    return found
+
+
+def test_it_grants(store: str, url: str) -> None:
+    """A lease with a fence, from a coordinator that knows what its store promises."""
+    with leasehold.connect(url) as hold, hold.lock("report-export", 42) as lease:
+        assert lease.fence > 0 and hold.guarantees.store == store
+
+
+async def test_it_grants_in_asyncio(store: str, url: str) -> None:
+    """The same."""
+    async with leasehold.aio.connect(url) as hold, hold.lock("report-export", 42) as lease:
+        assert lease.fence > 0 and hold.guarantees.store == store
