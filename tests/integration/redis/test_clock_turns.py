@@ -175,3 +175,22 @@ def test_a_plain_client_waits_until_one_of_ours_has_looked(desk: Desk) -> None:
     desk.store.execute(ops.Inspect("job"))
     desk.clock.advance(TTL / 1000)
     assert desk.client.set(**plain)
+
+
+def holders(desk: Desk) -> tuple[Any, ...]:
+    """As an operator sees them."""
+    view: Any = desk.store.execute(ops.Inspect("job"))
+    found: tuple[Any, ...] = view.holders
+    return found
+
+
+def test_a_record_that_is_written_again_in_its_last_millisecond(desk: Desk) -> None:
+    """It ends when it was to end, and not a millisecond later."""
+    desk.granted("a")
+    (before,) = holders(desk)
+    desk.clock.advance((TTL - 1) / 1000)
+    desk.store.execute(ops.Watch("job", "host:1:watcher", "lock:v1:push:watcher"))  # the record says that one watches
+    (after,) = holders(desk)
+    assert after.expires_ms == before.expires_ms
+    desk.clock.advance(0.001)
+    assert holders(desk) == ()

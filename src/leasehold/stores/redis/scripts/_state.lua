@@ -99,9 +99,17 @@ end
 local function write_alone(one)
     local remembered = outlives_its_end(one)
     one.flag = remembered and '2' or one.flag == '0' and '0' or '1'
-    redis.call('SET', OWNER, one.fence .. ' ' .. one.owner .. ' ' .. one.ttl .. ' ' .. one.number .. ' ' .. one.flag .. ' '
-        .. one.holder_address .. ' ' .. one.rule .. ' ' .. one.since .. ' ' .. one.meta,
-        'PX', string.format('%d', math.max(one.expires - ms - 1, 1)))
+    local record = one.fence .. ' ' .. one.owner .. ' ' .. one.ttl .. ' ' .. one.number .. ' ' .. one.flag .. ' '
+        .. one.holder_address .. ' ' .. one.rule .. ' ' .. one.since .. ' ' .. one.meta
+    local left = one.expires - ms - 1
+    if left > 0 then
+        redis.call('SET', OWNER, record, 'PX', string.format('%d', left))
+    else -- in its last millisecond, for which there is no PX: the end of the key is that of the lease already
+        redis.call('SET', OWNER, record, 'KEEPTTL')
+        if redis.call('PTTL', OWNER) == -1 then
+            redis.call('PEXPIRE', OWNER, 1)
+        end
+    end
     if remembered then
         local needed = needed_until(one)
         special = text(needed) .. ' ' .. one.fence .. ' ' .. one.ttl .. ' ' .. text(one.expires) .. ' ' .. one.closed .. ' '
