@@ -233,3 +233,32 @@ def test_a_busy_connection_leaves_an_old_primary_that_the_sentinels_cannot_reach
             assert time.monotonic() - began < RECOVERY, "it stays with the old primary"
     finally:
         assert old.ask("ACL SETUSER default +@all") == b"+OK\r\n"
+
+
+# ---------------------------------------------------------------- patterns
+
+
+def test_results_of_patterns_after_a_failover(service: Service) -> None:
+    """What ``once`` has kept is found at the new primary, and new work is done and kept there."""
+    party = service.party()
+    runs: list[str] = []
+
+    def work(key: str) -> str:
+        runs.append(key)
+        return f"done {key}"
+
+    async def work_async(key: str) -> str:
+        return work(key)
+
+    def call(hold: Any, key: str) -> Any:
+        return hold.once("work", key)(work_async if service.flavour == "asyncio" else work)(key)
+
+    def outcome(key: str) -> Any:
+        return party.do(lambda hold: call(hold, key))
+
+    assert outcome("1") == "done 1"
+    replica = service.servers.replicas[0]
+    until(lambda: replica.ask("DBSIZE") == service.servers.primary.ask("DBSIZE"), "it is replicated")
+    service.servers.failover()
+    assert [outcome(key) for key in ("1", "2", "2")] == ["done 1", "done 2", "done 2"]
+    assert runs == ["1", "2"]

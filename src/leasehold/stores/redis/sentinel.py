@@ -335,7 +335,7 @@ class PrimaryHandshake(Handshake):
 
     def _check_kind(self, mode: str, role: str) -> None:
         super()._check_kind(mode, role)
-        if role not in ("master", ""):
+        if role not in ("master", "primary", ""):
             raise Unsettled(
                 f"nothing was sent to Redis at {self._target}: the Sentinels name it as the primary, and it is a "
                 "replica by now"
