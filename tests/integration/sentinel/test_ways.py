@@ -117,11 +117,11 @@ def test_tls_where_there_is_none_and_none_where_there_is(
 ) -> None:
     """The message says which layer has a problem, and what to write."""
     service = Service(flavour, redis_sentinel)
-    ca = f"ssl_ca_certs={certificates.arguments()['ssl_ca_certs']}"
+    ca = f"socket_connect_timeout=2&ssl_ca_certs={certificates.arguments()['ssl_ca_certs']}"
     wrong = {
         f"rediss+sentinel://{hosts(redis_sentinel)}/leases?{ca}": "no Sentinel names a primary.*does not use TLS",
         f"rediss+sentinel://{hosts(redis_sentinel)}/leases?{ca}&sentinel_ssl=false": r"Redis at .*does not use TLS",
-        f"redis+sentinel://{hosts(closed_service)}/leases": "no Sentinel names a primary",
+        f"redis+sentinel://{hosts(closed_service)}/leases?socket_connect_timeout=2": "no Sentinel names a primary",
     }
     for url, message in wrong.items():
         with pytest.raises(StoreUnavailable, match=message):
@@ -155,7 +155,7 @@ def test_a_client_follows_a_failover(redis_sentinel: RedisSentinel, kind: str) -
     party = service.party(make(redis_sentinel.addresses).master_for("leases"))
     lease = party.do(lambda hold: hold.lock("job", ttl=9).acquire(wait=10))
     service.replicated()
-    redis_sentinel.failover()
+    redis_sentinel.kill_primary()
     party.do(lambda _: lease.extend(9))
     assert party.do(lambda _: lease.release()) is True
     service.close()
@@ -185,14 +185,14 @@ def test_a_user_with_the_rights_of_the_page(redis_sentinel: RedisSentinel) -> No
     service.close()
 
 
-@pytest.mark.parametrize("executable", [valkey_server, redis_6_2])
+@pytest.mark.parametrize("executable", [valkey_server, pytest.param(redis_6_2, marks=pytest.mark.soak)])
 def test_other_servers(executable: Callable[[], str]) -> None:
     """Valkey, and the oldest Redis: their roles are known, and a failover goes on."""
     with RedisSentinel(executable=executable()) as servers:
         service = Service("sync", servers)
         party, lease = service.acquire(ttl=9)
         service.replicated()
-        servers.failover()
+        servers.kill_primary()
         party.do(lambda _: lease.extend(9))
         assert service.holder() == lease.owner
         service.close()
@@ -204,7 +204,7 @@ def test_resp2(redis_sentinel: RedisSentinel, flavour: str) -> None:
     service = Service(flavour, redis_sentinel, f"{redis_sentinel.url}?protocol=2")
     party, lease = service.acquire(ttl=9)
     service.replicated()
-    redis_sentinel.failover()
+    redis_sentinel.kill_primary()
     party.do(lambda _: lease.extend(9))
     assert service.holder() == lease.owner
     service.close()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.errors import StoreUnavailable
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.sockets import Broken, RedisSocket
@@ -29,7 +29,7 @@ class Server:
     as Sentinel, overrides ``locate``, ``confirms`` and what belongs to them."""
 
     check_every = math.inf  # seconds after which a connection in use asks whether its server is still the right one
-    trouble: LeaseholdError | None = None  # why the last attempt of an event loop failed, while there are others
+    trouble = ""  # why the last attempt of an event loop failed, while there are others
 
     def __init__(self, target: Target) -> None:
         self.target = target  # the settings of every connection; ``locate`` may give it another host and port
