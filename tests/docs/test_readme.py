@@ -29,6 +29,11 @@ ADDRESSES = {
     "rediss://localhost:6380/0": "tls_url",
     "unix:///run/redis/redis.sock?db=0": "unix_url",
 }
+# The same for Sentinels.
+SENTINELS = {
+    "redis+sentinel://s1,s2,s3/leases": "url",
+    '[("s1", 26379), ("s2", 26379), ("s3", 26379)]': "addresses",
+}
 ELSEWHERE = re.compile(
     r"(?:redis|unix|valkey)s?://|(?:postgresql|mysql|mariadb)\S*://(?!app:secret@/)"
     r"|localhost|\b(?:Redis|Valkey)\(|redis-cli (?!-u )"
@@ -49,7 +54,7 @@ def running(page: Path) -> str:
 def needs_a_server(page: Path) -> bool:
     """Does it name an address for which a server stands in?"""
     return name(page) != SENDS_NOTHING and any(
-        written in running(page) for written in (*ADDRESSES, *databases.ADDRESSES)
+        written in running(page) for written in (*ADDRESSES, *SENTINELS, *databases.ADDRESSES)
     )
 
 
@@ -184,6 +189,9 @@ def test_examples_run_on_a_server(
     shutil.copy(certificates.client, tmp_path / "client.pem")
     replaced = {written: getattr(server, real) for written, real in ADDRESSES.items()}
     replaced.update(databases.stand_ins(running(ROOT / page), request))
+    if any(written in running(ROOT / page) for written in SENTINELS):
+        sentinel = request.getfixturevalue("redis_sentinel")
+        replaced.update({written: str(getattr(sentinel, real)) for written, real in SENTINELS.items()})
     for _ in range(2 if page in AGAIN else 1):
         done = run(ROOT / page, tmp_path, replaced)
         assert done.returncode == 0, f"an example of {page} failed:\n{done.stderr}"

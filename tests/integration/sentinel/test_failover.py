@@ -10,7 +10,7 @@ import pytest
 
 from leasehold import LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.memory import FenceGuard
-from tests.integration.sentinel.service import RECOVERY, TTL, Service
+from tests.integration.sentinel.service import MOSTLY_THREADS, RECOVERY, TTL, Service
 from tests.support.parties import Party
 from tests.support.servers.clock import WallClock
 from tests.support.servers.redis import RedisServer
@@ -79,6 +79,7 @@ def test_a_failover_while_others_wait(service: Service) -> None:
     assert waiting[1].result(RECOVERY).owner.encode() == before[1]
 
 
+@MOSTLY_THREADS
 def test_an_old_primary_is_left_by_everybody(service: Service) -> None:
     """After a failover nobody is connected to the server that is a replica now, and acquiring needs no error."""
     party, lease = service.acquire()
@@ -104,6 +105,7 @@ def test_kill_9_of_the_primary_while_held_and_while_waiting(service: Service) ->
     assert waiting.result(RECOVERY).fence > lease.fence
 
 
+@MOSTLY_THREADS
 def test_kill_9_of_the_primary_while_acquiring(service: Service) -> None:
     """The first grant comes within twice the time that a failover takes."""
     party, lease = service.acquire()
@@ -127,6 +129,7 @@ def grant_on_the_dying_primary(service: Service) -> tuple[Party, Any, RedisServe
     return party, lease, old
 
 
+@MOSTLY_THREADS
 def test_the_link_is_cut_and_the_lock_is_granted_on_the_dying_primary(service: Service) -> None:
     """I1 is lost: a second owner is granted what the first still believes in. Its fence is higher, so that a guard
     refuses the first (I2, I3), and the first learns of its loss."""
@@ -141,6 +144,7 @@ def test_the_link_is_cut_and_the_lock_is_granted_on_the_dying_primary(service: S
     assert reason(lease) in ("taken", "deleted")
 
 
+@MOSTLY_THREADS
 def test_a_promoted_replica_whose_clock_is_behind(service: Service) -> None:
     """It lacks the last grant, so its fences are lower: the guard refuses, and from that refusal the coordinator
     learns the floor of its next fence."""
@@ -195,6 +199,7 @@ def test_a_stopped_primary_that_comes_back_grants_nobody_who_waits(service: Serv
     assert service.holder(server=new) == granted.owner and granted.fence > lease.fence
 
 
+@MOSTLY_THREADS
 def test_an_old_primary_that_the_sentinels_cannot_reach_is_left(service: Service) -> None:
     """It never becomes a replica and closes no connection. Clients that can reach it are told by the Sentinels."""
     old = service.servers.primary
@@ -233,3 +238,33 @@ def test_a_busy_connection_leaves_an_old_primary_that_the_sentinels_cannot_reach
             assert time.monotonic() - began < RECOVERY, "it stays with the old primary"
     finally:
         assert old.ask("ACL SETUSER default +@all") == b"+OK\r\n"
+
+
+# ---------------------------------------------------------------- patterns
+
+
+@MOSTLY_THREADS
+def test_results_of_patterns_after_a_failover(service: Service) -> None:
+    """What ``once`` has kept is found at the new primary, and new work is done and kept there."""
+    party = service.party()
+    runs: list[str] = []
+
+    def work(key: str) -> str:
+        runs.append(key)
+        return f"done {key}"
+
+    async def work_async(key: str) -> str:
+        return work(key)
+
+    def call(hold: Any, key: str) -> Any:
+        return hold.once("work", key)(work_async if service.flavour == "asyncio" else work)(key)
+
+    def outcome(key: str) -> Any:
+        return party.do(lambda hold: call(hold, key))
+
+    assert outcome("1") == "done 1"
+    replica = service.servers.replicas[0]
+    until(lambda: replica.ask("DBSIZE") == service.servers.primary.ask("DBSIZE"), "it is replicated")
+    service.servers.kill_primary()
+    assert [outcome(key) for key in ("1", "2", "2")] == ["done 1", "done 2", "done 2"]
+    assert runs == ["1", "2"]

@@ -10,7 +10,7 @@ import pytest
 
 from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.redis import sentinel
-from tests.integration.sentinel.service import RECOVERY, Service
+from tests.integration.sentinel.service import MOSTLY_THREADS, RECOVERY, Service
 from tests.support.servers.sentinel import RedisSentinel
 from tests.support.waiting import until
 
@@ -78,6 +78,7 @@ def test_a_server_in_place_of_a_sentinel(service: Service) -> None:
     assert "is no Sentinel: give the addresses of the Sentinels (port 26379), not those of Redis" in message
 
 
+@MOSTLY_THREADS
 def test_no_quorum_after_the_primary_died(service: Service) -> None:
     """One Sentinel cannot choose another primary, and says that the old one is down. After healing there is one."""
     _, second, third = service.servers.sentinels
@@ -114,6 +115,7 @@ def test_a_replica_that_is_named_as_the_primary(service: Service, monkeypatch: p
     assert acquired.result(RECOVERY)
 
 
+@pytest.mark.soak  # it is tested without servers as well
 def test_a_sentinel_that_is_behind_is_not_followed(service: Service) -> None:
     """It was stopped during the failover, and still names the old primary. The others are asked as well."""
     party, lease = service.acquire()

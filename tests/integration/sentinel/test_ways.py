@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +20,8 @@ from leasehold.stores.redis import RedisStore
 from tests.integration.sentinel.service import Service
 from tests.support.parties import FLAVOURS
 from tests.support.servers.certificates import Certificates
+from tests.support.servers.redis import redis_6_2
+from tests.support.servers.redis import valkey as valkey_server
 from tests.support.servers.sentinel import RedisSentinel
 
 pytestmark = pytest.mark.slow
@@ -113,11 +117,11 @@ def test_tls_where_there_is_none_and_none_where_there_is(
 ) -> None:
     """The message says which layer has a problem, and what to write."""
     service = Service(flavour, redis_sentinel)
-    ca = f"ssl_ca_certs={certificates.arguments()['ssl_ca_certs']}"
+    ca = f"socket_connect_timeout=2&ssl_ca_certs={certificates.arguments()['ssl_ca_certs']}"
     wrong = {
         f"rediss+sentinel://{hosts(redis_sentinel)}/leases?{ca}": "no Sentinel names a primary.*does not use TLS",
         f"rediss+sentinel://{hosts(redis_sentinel)}/leases?{ca}&sentinel_ssl=false": r"Redis at .*does not use TLS",
-        f"redis+sentinel://{hosts(closed_service)}/leases": "no Sentinel names a primary",
+        f"redis+sentinel://{hosts(closed_service)}/leases?socket_connect_timeout=2": "no Sentinel names a primary",
     }
     for url, message in wrong.items():
         with pytest.raises(StoreUnavailable, match=message):
@@ -151,19 +155,56 @@ def test_a_client_follows_a_failover(redis_sentinel: RedisSentinel, kind: str) -
     party = service.party(make(redis_sentinel.addresses).master_for("leases"))
     lease = party.do(lambda hold: hold.lock("job", ttl=9).acquire(wait=10))
     service.replicated()
-    redis_sentinel.failover()
+    redis_sentinel.kill_primary()
     party.do(lambda _: lease.extend(9))
     assert party.do(lambda _: lease.release()) is True
     service.close()
 
 
+FEW_RIGHTS = re.compile(r"^ACL SETUSER leasehold .*sentinel.*$", re.MULTILINE)
+
+
+def test_a_user_with_the_rights_of_the_page(redis_sentinel: RedisSentinel) -> None:
+    """At the Sentinels it may ask for the primary, and nothing else. With fewer rights the message names them."""
+    (line,) = FEW_RIGHTS.findall(Path("docs/sentinel.md").read_text())
+    service = Service(
+        "sync", redis_sentinel, f"{redis_sentinel.url}?sentinel_username=leasehold&sentinel_password=password"
+    )
+    for sentinel in redis_sentinel.sentinels:
+        assert sentinel.ask(line) == b"+OK\r\n"
+    service.acquire()
+    for sentinel in redis_sentinel.sentinels:
+        assert sentinel.ask("ACL SETUSER leasehold -sentinel|master") == b"+OK\r\n"
+    service.acquire("other")
+    for sentinel in redis_sentinel.sentinels:
+        assert sentinel.ask("ACL SETUSER leasehold -sentinel|get-master-addr-by-name") == b"+OK\r\n"
+    with pytest.raises(StoreUnavailable, match="does not allow this user SENTINEL GET-MASTER-ADDR-BY-NAME"):
+        service.acquire("third")
+    for sentinel in redis_sentinel.sentinels:
+        sentinel.ask("ACL DELUSER leasehold")
+    service.close()
+
+
+@pytest.mark.parametrize("executable", [valkey_server, pytest.param(redis_6_2, marks=pytest.mark.soak)])
+def test_other_servers(executable: Callable[[], str]) -> None:
+    """Valkey, and the oldest Redis: their roles are known, and a failover goes on."""
+    with RedisSentinel(executable=executable()) as servers:
+        service = Service("sync", servers)
+        party, lease = service.acquire(ttl=9)
+        service.replicated()
+        servers.kill_primary()
+        party.do(lambda _: lease.extend(9))
+        assert service.holder() == lease.owner
+        service.close()
+
+
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_resp2_and_a_user_with_few_rights(redis_sentinel: RedisSentinel, flavour: str) -> None:
-    """Without pushes, and without knowing the role of the server: the replica that it became refuses to write."""
+def test_resp2(redis_sentinel: RedisSentinel, flavour: str) -> None:
+    """Without pushes: the first waiter polls, and a failover goes on."""
     service = Service(flavour, redis_sentinel, f"{redis_sentinel.url}?protocol=2")
     party, lease = service.acquire(ttl=9)
     service.replicated()
-    redis_sentinel.failover()
+    redis_sentinel.kill_primary()
     party.do(lambda _: lease.extend(9))
     assert service.holder() == lease.owner
     service.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import hiredis
@@ -56,9 +57,13 @@ class Script:
         answer = drive(self.server._discovery(time.monotonic() + seconds), self._perform)
         return answer.host, answer.port
 
-    def confirm(self, ask_all: bool = False) -> Any:
+    def confirm(self) -> None:
         """What is learnt while connected."""
-        return drive(self.server._confirmation(time.monotonic() + 5, ask_all), self._perform)
+        drive(self.server._confirmation(time.monotonic() + 5), self._perform)
+
+    def agree(self) -> Any:
+        """What is learnt when the server stood still."""
+        return drive(self.server._agreement(time.monotonic() + 5), self._perform)
 
     def believes(self, address: Address) -> bool:
         """Whether a connection to it may be used."""
@@ -91,7 +96,8 @@ def test_a_sentinel_that_is_behind_is_not_believed_alone() -> None:
     script.say(a="is down", b=names(OLD, 6), c="is down")
     with pytest.raises(Unsettled, match="those that answer are behind what was known before"):
         script.locate()
-    assert script.confirm() is None and script.believes(NEW)
+    script.confirm()
+    assert script.agree() is None and script.believes(NEW)
 
 
 def test_sentinels_that_were_set_up_anew_are_believed_by_most() -> None:
@@ -131,6 +137,7 @@ def test_while_connected_each_sentinel_is_asked_in_its_turn() -> None:
     script.say(a=names(OLD, 1), b=names(NEW, 2), c=names(NEW, 2))
     for _ in range(3):
         script.confirm()
+    assert sorted(script.asked) == ["a", "b", "c"]
     assert script.believes(NEW) and not script.believes(OLD)
     script.confirm()
     assert script.believes(NEW), "the one that is behind changes nothing"
@@ -140,10 +147,33 @@ def test_a_late_reply_is_believed_when_all_sentinels_agree() -> None:
     """All are asked; without an answer nothing is confirmed."""
     script = Script()
     script.say(a=names(OLD, 1), b=names(OLD, 1), c=names(NEW, 2))
-    script.confirm(ask_all=True)
+    script.agree()
     assert sorted(script.asked) == ["a", "b", "c"] and script.believes(NEW)
     script.say(a="is down", b="is down", c="is down")
-    assert script.confirm(ask_all=True) is None
+    assert script.agree() is None
+
+
+def test_sentinels_that_do_not_answer_are_asked_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that waits for one of them is rare; the first answer ends that."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    script = Script()
+    script.say(a=names(OLD, 1), b=names(OLD, 1), c=names(OLD, 1))
+    script.locate()
+    script.say(a="is down", b="is down", c="is down")
+    moments = []
+    for _ in range(300):
+        now += 0.1
+        if script.server._is_due():
+            moments.append(now)
+            script.confirm()
+    assert [round(later - sooner) for sooner, later in pairwise(moments)] == [2, 4, 8, 10]
+    script.say(a=names(OLD, 1), b=names(OLD, 1), c=names(OLD, 1))
+    now += 10
+    assert script.server._is_due()
+    script.confirm()
+    now += 1.1
+    assert script.server._is_due()
 
 
 def test_a_user_who_may_not_ask_for_the_state_gets_the_address() -> None:

@@ -481,9 +481,9 @@ class LoopConnection:
     def _not_opened(self, error: Exception) -> Exception:
         return Broken(f"{error}; {NO_TLS}") if self._in_tls_handshake and no_tls(error) else error
 
-    def _out_of_time(self) -> LeaseholdError:
+    def _out_of_time(self) -> StoreUnavailable:
         trouble = self._server.trouble
-        return copy(trouble) if trouble is not None else failures.unreachable(self._server.name, self._slow())
+        return StoreUnavailable(trouble) if trouble else failures.unreachable(self._server.name, self._slow())
 
     def _slow(self) -> Broken:
         return Broken(f"{SLOW}; {NO_TLS}" if self._in_tls_handshake else SLOW)

@@ -7,6 +7,7 @@ and event loops drive them (``_core.driver``).
     discovery      where to connect: the first Sentinel that names a primary decides, unless another is known to be
                    ahead of it
     confirmation   whether a primary that is in use still is the one: each Sentinel is asked in its turn
+    agreement      whether one that stood still is: all Sentinels are asked
 
 The Sentinels number their decisions (config-epoch). A reply with a lower number than one that was seen before comes
 from a Sentinel that is behind, and all others are asked as well.
@@ -15,7 +16,6 @@ from a Sentinel that is behind, and all others are asked as well.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 ASK_SECONDS = 1.0  # for one Sentinel, connecting included; less where less time is left
 CONFIRM_EVERY = 1.0  # seconds for which a connection in use believes that its server is the primary
+LONGEST_SILENCE = 10.0  # seconds until another Sentinel is asked, where several did not answer
 RETRY_PAUSE = 0.1  # seconds until the Sentinels are asked again, while a failover is under way
-LAST_ATTEMPT = 0.2  # seconds that are not divided between several attempts any more
+LAST_ATTEMPT = 0.2  # seconds that are not divided between several attempts any more; with half of it none begins
 DOWN = ("s_down", "o_down")
 ReplyError = hiredis.ReplyError
 
@@ -75,10 +76,11 @@ class SentinelServer(Server):
         super().__init__(sentinels.primary)
         self._sentinels = sentinels
         self._order = list(sentinels.targets)  # the one that answered last comes first
-        self._turn = 0  # of the Sentinel that is asked next whether the primary is still the same
+        self._turn = 0  # of the Sentinel that is asked then
         self._epoch = -1  # the highest that was seen
         self._primary: tuple[str, int] | None = None
-        self._asked_at = -math.inf
+        self._ask_at = 0.0  # when a Sentinel is asked next whether the primary is still the same
+        self._silent = 0  # Sentinels that did not answer that question, since the last that did
 
     # ------------------------------------------------------------ names
 
@@ -111,6 +113,7 @@ class SentinelServer(Server):
         """The Sentinels may still name a primary that is gone, or is a replica by now: they are asked again while there
         is time."""
         give_up = min(give_up, time.monotonic() + self.target.connect_timeout)
+        trouble = ""  # not the error itself: it leads to this frame
         while True:
             began = time.monotonic()
             try:
@@ -120,8 +123,11 @@ class SentinelServer(Server):
                 found[0].close()
                 raise self._replaced(found[0].target)
             except StoreUnavailable as error:
-                if not _may_pass(error) or time.monotonic() + RETRY_PAUSE >= give_up:
+                if not _may_pass(error) or not _time_for_another(give_up):
+                    if _only_slow(error) and trouble:
+                        raise Unsettled(trouble) from error.__cause__
                     raise
+                trouble = trouble if _only_slow(error) and trouble else str(error)
             time.sleep(RETRY_PAUSE)
 
     async def open_async(self, attempt: Callable[[Target], Awaitable[AsyncRedisSocket]]) -> AsyncRedisSocket:
@@ -133,22 +139,30 @@ class SentinelServer(Server):
             try:
                 async with asyncio.timeout(end - began):
                     socket = await attempt(await self.locate_async(end))
-                if time.monotonic() - began <= SLOW_REPLY or await self.confirms_async(socket.target, now=True):
-                    self.trouble = None
-                    return socket
-                socket.abort()
-                raise self._replaced(socket.target)
+                if time.monotonic() - began > SLOW_REPLY:
+                    await self._confirm_opened(socket)
+                self.trouble = ""
+                return socket
             except (StoreUnavailable, OSError, Broken, UnicodeError) as error:
-                if not _may_pass(error) or time.monotonic() + RETRY_PAUSE >= give_up:
+                if not self.trouble or not _only_slow(error):
+                    self.trouble = self._explained(error)
+                if not _may_pass(error) or not _time_for_another(give_up):
                     raise
-                self.trouble = self._explained(error)
             await asyncio.sleep(RETRY_PAUSE)
 
-    def _explained(self, error: Exception) -> LeaseholdError:
+    async def _confirm_opened(self, socket: AsyncRedisSocket) -> None:
+        try:
+            if not await self.confirms_async(socket.target, now=True):
+                raise self._replaced(socket.target)
+        except BaseException:
+            socket.abort()
+            raise
+
+    def _explained(self, error: Exception) -> str:
         if isinstance(error, LeaseholdError):
-            return error
+            return str(error)
         hint = self.target.tls is not None and not self.checked and no_tls(error)
-        return failures.unreachable(self.name, Broken(f"{failures.reason(error)}; {NO_TLS}") if hint else error)
+        return str(failures.unreachable(self.name, Broken(f"{failures.reason(error)}; {NO_TLS}") if hint else error))
 
     def _replaced(self, target: Target) -> Unsettled:
         return Unsettled(f"nothing was sent to Redis at {target}: it is not certain to be the primary any more")
@@ -159,28 +173,29 @@ class SentinelServer(Server):
     # ------------------------------------------------------------ still the primary
 
     def confirms(self, target: Target, give_up: float, now: bool = False) -> bool:
-        if now or self._is_due():
-            seconds = max(give_up, time.monotonic() + SLOW_REPLY)
-            answer = drive(self._confirmation(seconds, ask_all=now), self._ask)
-            if now and answer is None:
-                return False
+        if now:
+            answer = drive(self._agreement(max(give_up, time.monotonic() + SLOW_REPLY)), self._ask)
+            return answer is not None and self._is_primary(target)
+        if self._is_due():
+            drive(self._confirmation(give_up), self._ask)
         return self._is_primary(target)
 
     async def confirms_async(self, target: Target, now: bool = False) -> bool:
-        if now or self._is_due():
-            flow = self._confirmation(time.monotonic() + ASK_SECONDS, ask_all=now)
-            answer = await drive_async(flow, self._ask_async)
-            if now and answer is None:
-                return False
+        give_up = time.monotonic() + 2 * ASK_SECONDS
+        if now:
+            answer = await drive_async(self._agreement(give_up), self._ask_async)
+            return answer is not None and self._is_primary(target)
+        if self._is_due():
+            await drive_async(self._confirmation(give_up), self._ask_async)
         return self._is_primary(target)
 
     def _is_due(self) -> bool:
         """True for one of those who ask at the same time: the others use the last answer."""
         now = time.monotonic()
         with self._lock:
-            due = now - self._asked_at >= CONFIRM_EVERY
+            due = now >= self._ask_at
             if due:
-                self._asked_at = now
+                self._ask_at = now + CONFIRM_EVERY
         return due
 
     def _is_primary(self, target: Target) -> bool:
@@ -222,24 +237,35 @@ class SentinelServer(Server):
         self._adopt(best)
         return best
 
-    def _confirmation(self, give_up: float, ask_all: bool) -> Generator[Question, list[Any], Answer | None]:
-        """The primary by the Sentinel whose turn it is, or by all of them. None where no answer is worth anything: as
-        long as the primary serves, Sentinels that are down harm nobody."""
-        best: Answer | None = None
+    def _confirmation(self, give_up: float) -> Generator[Question, list[Any], None]:
+        """Learn the primary from the Sentinel whose turn it is. As long as the primary serves, Sentinels that are down
+        harm nobody: they are asked less often."""
         targets = self._sentinels.targets
         with self._lock:
             self._turn += 1
-            turn = self._turn
-        for place in range(len(targets)):
-            sentinel = targets[(turn + place) % len(targets)]
+            sentinel = targets[self._turn % len(targets)]
+        try:
+            answer = yield from self._question(sentinel, give_up, 1)
+        except Broken:
+            with self._lock:
+                self._silent += 1
+                pause = min(CONFIRM_EVERY * 2**self._silent, LONGEST_SILENCE)
+                self._ask_at = time.monotonic() + pause
+            return
+        if answer.epoch >= self._epoch:
+            self._adopt(answer)
+
+    def _agreement(self, give_up: float) -> Generator[Question, list[Any], Answer | None]:
+        """The primary by what all Sentinels say; None where none answers that is not behind."""
+        best: Answer | None = None
+        targets = self._sentinels.targets
+        for place, sentinel in enumerate(targets):
             try:
                 answer = yield from self._question(sentinel, give_up, len(targets) - place)
             except Broken:
                 continue
             if best is None or answer.epoch > best.epoch:
                 best = answer
-            if best.epoch >= self._epoch and not ask_all:
-                break
         if best is None or best.epoch < self._epoch:
             return None
         self._adopt(best)
@@ -289,7 +315,8 @@ class SentinelServer(Server):
                 if self._primary is not None:
                     log.debug("the primary of %s is %s:%d now", self.place, answer.host, answer.port)
                 self.checked = False  # its configuration is another server's
-            self._primary, self._epoch, self._asked_at = answer[:2], answer.epoch, time.monotonic()
+            self._primary, self._epoch = answer[:2], answer.epoch
+            self._ask_at, self._silent = time.monotonic() + CONFIRM_EVERY, 0
 
     # ------------------------------------------------------------ sockets
 
@@ -336,7 +363,7 @@ class PrimaryHandshake(Handshake):
 
     def _check_kind(self, mode: str, role: str) -> None:
         super()._check_kind(mode, role)
-        if role not in ("master", ""):
+        if role not in ("master", "primary", ""):
             raise Unsettled(
                 f"nothing was sent to Redis at {self._target}: the Sentinels name it as the primary, and it is a "
                 "replica by now"
@@ -346,6 +373,15 @@ class PrimaryHandshake(Handshake):
 def _end_of_attempt(now: float, give_up: float) -> float:
     """A server that stands still uses up half of the time, and then the Sentinels are asked again."""
     return give_up if give_up - now <= LAST_ATTEMPT else (now + give_up) / 2
+
+
+def _time_for_another(give_up: float) -> bool:
+    return time.monotonic() + RETRY_PAUSE + LAST_ATTEMPT / 2 < give_up
+
+
+def _only_slow(error: BaseException) -> bool:
+    """True when an error says less than the one before it."""
+    return isinstance(error, TimeoutError) or str(error.__cause__) == SLOW
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.errors import StoreUnavailable
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.sockets import Broken, RedisSocket
@@ -30,7 +30,7 @@ class Server:
 
     store_name = "redis"  # as a table of guarantees has it: a server that Sentinels name promises something else
     check_every = math.inf  # seconds after which a connection in use asks whether its server is still the right one
-    trouble: LeaseholdError | None = None  # why the last attempt of an event loop failed, while there are others
+    trouble = ""  # why the last attempt of an event loop failed, while there are others
 
     def __init__(self, target: Target) -> None:
         self.target = target  # the settings of every connection; ``locate`` may give it another host and port
