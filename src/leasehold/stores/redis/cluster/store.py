@@ -22,6 +22,7 @@ class ClusterStore(RedisStore):
     """Implements ``_core.ports.Store``. Making one connects to nothing; the first op does."""
 
     capabilities = Capabilities(durable_fences=False, hosts=True, together=False)
+    fails_in_parts = True  # a node that does not answer says nothing of the others
     _server: Cluster  # type: ignore[assignment]  # all that the base needs of a server
 
     def __init__(self, cluster: str | Cluster, clock: Clock | None = None) -> None:
