@@ -58,6 +58,16 @@ class Company:
 
         until(there, f"{count} wait for {resource}")
 
+    def replicated(self, node: RedisServer) -> None:
+        """Until the replica of this master has all that it has. WAIT would speak of its own connection alone."""
+        client: Any = node.client()
+
+        def there() -> bool:
+            found = client.info("replication")
+            return bool(found["slave0"]["offset"] >= found["master_repl_offset"])
+
+        until(there, "the replica has everything")
+
     def stored_keys(self) -> list[tuple[str, int]]:
         """All keys on all masters, and how many milliseconds each has left."""
         found = []
