@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.observe.events import NotRenewed
+from tests.support.parties import FLAVOURS
 from tests.support.redis.cluster import Company, acquiring, calls, releasing
+from tests.support.servers.cluster import RedisCluster
 from tests.support.waiting import until
 
 
@@ -72,20 +77,51 @@ def test_a_slot_without_a_node_is_a_definite_no(company: Company) -> None:
     assert party.do(acquiring("job:1")).fence > lease.fence
 
 
-def test_a_node_that_hangs_costs_only_its_own_leases(company: Company) -> None:
-    """The leases on the other nodes are renewed meanwhile."""
+def test_a_node_that_stands_still_is_replaced_and_the_lease_goes_on(company: Company) -> None:
+    """SIGSTOP for longer than the Cluster waits: the replica takes over, and renews what it has. The old master comes
+    back as a replica, and nobody believes it."""
     party = company.party()
-    masters = company.cluster.masters
-    names = [company.resource_at(node) for node in masters]
-    leases = [party.do(acquiring(name, ttl=4)) for name in names]
-    until(lambda: all(calls(node, "pexpire") for node in masters), "all are renewed")
-    masters[0].freeze()
+    lease = party.do(acquiring("job:1", ttl=15))
+    node = company.node("job:1")
+    company.replicated(node)
+    node.freeze()
     try:
-        before = [calls(node, "pexpire") for node in masters[1:]]
-        until(lambda: leases[0].state == "lost", "the lease of the node that hangs is lost")
-        now = [calls(node, "pexpire") for node in masters[1:]]
-        assert all(after > begun for begun, after in zip(before, now, strict=True))
-        for lease in leases[1:]:
-            lease.check()
+        until(lambda: company.node("job:1") is not node, "a replica has taken over")
+        promoted = company.node("job:1")
+        before = calls(promoted, "pexpire")
+        until(lambda: calls(promoted, "pexpire") > before, "the lease is renewed there")
+        lease.check()
     finally:
-        masters[0].thaw()
+        node.thaw()
+    company.cluster.settle()
+    assert party.do(releasing(lease))
+    assert party.do(acquiring("job:1")).fence > lease.fence
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_node_that_hangs_costs_only_its_own_leases(flavour: str) -> None:
+    """The leases on the other nodes are renewed meanwhile, and never in doubt."""
+    with RedisCluster(node_timeout_ms=60_000) as cluster:
+        company = Company(flavour, cluster)
+        doubted: list[str] = []
+        party = company.party(observers=[lambda event: doubted.append(event.lease.fence) if is_doubt(event) else None])
+        masters = cluster.masters
+        leases = [party.do(acquiring(company.resource_at(node), ttl=2)) for node in masters]
+        until(lambda: all(calls(node, "pexpire") for node in masters), "all are renewed")
+        masters[0].freeze()
+        try:
+            before = [calls(node, "pexpire") for node in masters[1:]]
+            until(lambda: leases[0].state == "lost", "the lease of the node that hangs is lost")
+            now = [calls(node, "pexpire") for node in masters[1:]]
+            assert all(after > begun for begun, after in zip(before, now, strict=True))
+            for lease in leases[1:]:
+                lease.check()
+        finally:
+            masters[0].thaw()
+        assert set(doubted) <= {leases[0].fence}
+        company.close()
+
+
+def is_doubt(event: Any) -> bool:
+    """Whether a renewal has failed."""
+    return isinstance(event, NotRenewed)
