@@ -8,6 +8,7 @@ longer than what it carries can wait.
 
 A store that left a whole request unanswered is not asked again in the same round: with ten thousand leases each of
 forty requests would wait for its time to be over. All that is left fails with the same error, and is tried again soon.
+A store on several servers (``fails_in_parts``) sees to that itself, for each of them.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class RenewalRound:
     def __init__(self, store: Store, lock: AbstractContextManager[Any], observed: bool) -> None:
         self._store = store
         self._many: RenewsMany | None = getattr(store, "renew_many", None) and store  # type: ignore[assignment]  # it has the method
+        self._fails_in_parts: bool = getattr(store, "fails_in_parts", False)
         self._clock = store.clock
         self._lock = lock
         self._observed = observed
@@ -156,7 +158,7 @@ class RenewalRound:
         self._back_by = min([self._back_by, *(last_try_at(held) for held, _ in failed)])
 
     def _note(self, outcomes: Sequence[object], budget_ms: int) -> None:
-        if all(isinstance(outcome, LeaseholdError) for outcome in outcomes):
+        if not self._fails_in_parts and all(isinstance(outcome, LeaseholdError) for outcome in outcomes):
             error: Any = outcomes[-1]
             self._unanswered = (budget_ms, error)
 

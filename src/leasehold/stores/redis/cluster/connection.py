@@ -80,7 +80,8 @@ class NodeConnection(RedisConnection):
 
     def _parse(self, message: Any) -> Push | None:
         if message[0] == b"sunsubscribe":  # its slot has moved
-            if message[1] == self._subscribed.encode():
+            if message[1] == self._subscribed.encode() and self._socket is not None:
+                self._server.lose_channel()
                 self.drop()
             return WAKE
         return protocol.push(self._channel, message[2]) if message[0] in MESSAGES else None

@@ -70,6 +70,7 @@ class NodeLoopConnection(LoopConnection):
     def _pushed(self, message: Any) -> None:
         if message[0] == b"sunsubscribe":  # its slot has moved
             if message[1] == self._subscribed.encode() and self._socket is not None:
+                self._server.lose_channel()
                 self._socket.doubt()
             self._notify(WAKE)
         elif message[0] in MESSAGES:

@@ -11,12 +11,14 @@ import time
 from binascii import crc_hqx
 from collections.abc import Callable, Iterable
 
+import hiredis
+
 from leasehold._core.light_typing import Any
 from leasehold._core.ops import Group, StoreOp
 from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.cluster import naming
-from leasehold.stores.redis.handshake import Handshake
+from leasehold.stores.redis.handshake import Flow, Handshake
 from leasehold.stores.redis.protocol import Command
 from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.target import Target
@@ -74,6 +76,14 @@ class NodeHandshake(Handshake):
         if mode and mode != "cluster":
             raise Unsupported(f"Redis at {self._target} is no node of a Cluster: connect with redis://")
 
+    def _set_up(self, resp3: bool) -> Flow:
+        pushes: bool = yield from super()._set_up(resp3)
+        if resp3 and not pushes and self._node.tag:  # perhaps the slot of the channel has moved
+            self._node.lose_channel()
+            (reply,) = yield from self._exchange(self._subscription())
+            pushes = not isinstance(reply, hiredis.ReplyError)
+        return pushes
+
     def _subscription(self) -> Command:
         channel = self._node.channel(self._channel)
         return ("SUBSCRIBE" if channel == self._channel else "SSUBSCRIBE", channel)
@@ -99,6 +109,11 @@ class Node(Server):
             return address
         self.tag = self.tag or self._cluster.tag_of(self)
         return f"{PUSH}{{{self.tag}}}:{address[len(ADDRESS) :]}" if self.tag else address
+
+    def lose_channel(self) -> None:
+        """The slot of its channels has moved: use another."""
+        if self.tag:
+            self._cluster.lose(slot_of(self.tag))
 
     def locate(self, give_up: float) -> Target:
         self._want()
@@ -247,6 +262,12 @@ class Cluster:
     def moved(self, slot: int, address: Address) -> None:
         """A node has told us so. Others may have moved with it: the map is read again soon."""
         self._owners[slot] = self.announced(address)
+        self.doubted = True
+        self._forget_tags()
+
+    def lose(self, slot: int) -> None:
+        """Its owner has it no more, and we do not know who has."""
+        self._owners[slot] = None
         self.doubted = True
         self._forget_tags()
 

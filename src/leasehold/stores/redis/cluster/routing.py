@@ -17,7 +17,7 @@ from leasehold.stores.redis.cluster import naming
 from leasehold.stores.redis.cluster.nodes import Address, Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.failures import TooManyConnections
 
-MOST_HOPS = 8
+FEW_HOPS = 5
 PAUSE = 0.02  # seconds, while the keys of a slot are on two nodes
 MAP = ("CLUSTER", "SLOTS")
 
@@ -100,18 +100,16 @@ class Routing(NamedTuple):
                 return (yield Send(node, asked is not None, payload))
             except Redirected as error:
                 hops += 1
-                if self.now() >= self.give_up - PAUSE or (hops > MOST_HOPS and error.word != "TRYAGAIN"):
-                    raise
-                if error.word == "CLUSTERDOWN":
+                if error.word == "CLUSTERDOWN" or self.now() >= self.give_up - PAUSE:
                     self.cluster.doubt()
                     raise
-                asked = yield from self._redirected(slot, error.word, error.address)
+                asked = yield from self._redirected(slot, error.word, error.address, hops)
             except OutcomeUnknown:
                 self.cluster.doubt()
                 raise
             except StoreUnavailable as error:
                 hops += 1
-                if isinstance(error, TooManyConnections) or self.connected(node) or hops > MOST_HOPS:
+                if isinstance(error, TooManyConnections) or self.connected(node) or hops > FEW_HOPS:
                     raise
                 self.cluster.doubt()
                 yield ReadMap(node)
@@ -128,10 +126,13 @@ class Routing(NamedTuple):
             raise self.cluster.unserved(slot)
         return node
 
-    def _redirected(self, slot: int, word: str, address: Address | None) -> Generator[Step, Any, Node | None]:
+    def _redirected(
+        self, slot: int, word: str, address: Address | None, hops: int
+    ) -> Generator[Step, Any, Node | None]:
         """Returns the node that takes the slot over, if it is to be sent there."""
-        if address is None:
+        if address is None or hops > FEW_HOPS:  # for a moment two nodes may name each other
             yield Pause(PAUSE)
+        if address is None:
             return None
         if word == "ASK":
             return self.cluster.announced(address)

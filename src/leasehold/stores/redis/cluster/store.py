@@ -21,6 +21,7 @@ class ClusterStore(RedisStore):
     """Implements ``_core.ports.Store``. Making one connects to nothing; the first op does."""
 
     capabilities = RedisStore.capabilities._replace(durability=False, together=False)
+    fails_in_parts = True  # a node that does not answer says nothing of the others
     _server: Cluster  # type: ignore[assignment]  # all that the base needs of a server
 
     def __init__(self, cluster: str | Cluster, clock: Clock | None = None) -> None:

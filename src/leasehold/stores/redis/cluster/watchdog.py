@@ -30,7 +30,7 @@ from leasehold.stores.redis.watchdog_connection import (
 system: Any = select  # what it has depends on the system
 EPOLL = hasattr(select, "epoll")
 MOST_PASSES = 4  # over what was redirected; what is left is tried again with the next round
-AVOIDED = 0.2  # seconds in which a node that left a request unanswered is not asked again
+AVOIDED = 0.2  # seconds in which a node is not asked again after it left a request unanswered, at least
 
 
 class Avoided(StoreUnavailable):
@@ -198,6 +198,7 @@ class ClusterWatchdog(WatchdogConnection):
         take a while. What has arrived when the time is over counts."""
         found: dict[Node, list[Any]] = {}
         sent = []
+        began = time.monotonic()
         for node in sorted(parts, key=lambda node: not self._connection.connected(node)):
             try:
                 sent.append((node, *self._begin_exchange(node, parts[node], give_up)))
@@ -210,32 +211,33 @@ class ClusterWatchdog(WatchdogConnection):
                 socket.used = time.monotonic()
             except Broken as broken:
                 connection.drop()
-                self._avoid(node)
+                self._avoid(node, began)
                 replies += [failures.unanswered(node.name, broken)] * (len(parts[node]) - len(replies))
         return found
 
     def _begin_exchange(
         self, node: Node, commands: list[protocol.Command], give_up: float
     ) -> tuple[NodeConnection, RedisSocket]:
-        now = time.monotonic()
-        if now < self._avoided.get(node, 0.0):
+        began = time.monotonic()
+        if began < self._avoided.get(node, 0.0):
             raise Avoided(f"{node.name} did not answer a moment ago")
         connection = self._connection.at(node)
         connected = connection.connected()
         try:
-            socket = connection.ready(give_up if connected else now + (give_up - now) / 2)
+            socket = connection.ready(give_up if connected else began + (give_up - began) / 2)
             socket.send_many(commands, give_up)
         except Broken as broken:
             connection.drop()
             raise failures.unanswered(node.name, broken) from broken
         except StoreUnavailable:
-            self._avoid(node)
+            self._avoid(node, began)
             raise
         return connection, socket
 
-    def _avoid(self, node: Node) -> None:
+    def _avoid(self, node: Node, began: float) -> None:
         self._server.doubt()
-        self._avoided[node] = time.monotonic() + AVOIDED
+        now = time.monotonic()
+        self._avoided[node] = now + max(now - began, AVOIDED)
 
 
 class Batch:

@@ -1,0 +1,156 @@
+"""What is sent to the nodes, and what is left behind."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold.errors import LeaseLost
+from leasehold.stores.redis.cluster.nodes import slot_of
+from tests.support.parties import Step
+from tests.support.redis.cluster import Company, acquiring, calls, releasing, taking
+from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
+
+
+def test_a_grant_is_pushed_to_its_waiter(company: Company) -> None:
+    """Who waits sends its claim, and nothing until it has the lock: with a long ttl a beat comes every second."""
+    holder, waiter = company.party(), company.party()
+    node = company.node("job:1")
+    lease = holder.do(acquiring("job:1", ttl=60))
+    waiting = waiter.start(acquiring("job:1", ttl=60, wait=30))
+    company.waiting("job:1", 1)
+    before = calls(node, "evalsha", "eval")
+    holder.do(releasing(lease))
+    assert waiting.result(20).fence > lease.fence
+    assert calls(node, "evalsha", "eval") - before <= 2  # the release, and at most one beat of the waiter
+    assert calls(node, "spublish") == 1 and not sum(calls(one, "publish") for one in company.cluster.masters)
+
+
+def test_handoffs_between_many_waiters_need_no_polling(company: Company) -> None:
+    """A claim and a release each, and a push for every handoff, whichever node it is."""
+    parties = [company.party() for _ in range(4)]
+    for node in company.cluster.masters:
+        name = company.resource_at(node)
+        leases = [parties[0].do(acquiring(name, ttl=60))]
+        waiting = []
+        for number, party in enumerate(parties[1:]):
+            waiting.append(party.within(taking(name, ttl=60, wait=30), lambda lease: None))
+            company.waiting(name, number + 1)
+        parties[0].do(releasing(leases[0]))
+        for future in waiting:
+            future.result(20)
+        assert calls(node, "spublish") == len(waiting)
+
+
+def test_an_evicted_holder_is_told_by_its_node(company: Company) -> None:
+    """The push comes from the node of the lease, before a renewal would find out."""
+    holder, operator = company.party(), company.party()
+    names = [company.resource_at(node) for node in company.cluster.masters]
+    leases = [holder.do(acquiring(name, ttl=600)) for name in names]
+    for name, lease in zip(names, leases, strict=True):
+        until(partial(listeners, company.node(name), 2), "the holder and its watchdog listen at this node")
+        operator.do(evicting(name, lease))
+        until(partial(is_lost, lease), "it is told")
+        with pytest.raises(LeaseLost, match="evicted"):
+            lease.check()
+
+
+def evicting(name: str, lease: Any) -> Step:
+    """Take a lease away at once."""
+    return lambda hold: hold.evict(name, fence=lease.fence, reason="test", delay=0, force=True)
+
+
+def is_lost(lease: Any) -> bool:
+    """Whether its holder knows."""
+    return bool(lease.state == "lost")
+
+
+def channels(node: RedisServer) -> list[bytes]:
+    """Of slots, with somebody who listens."""
+    client: Any = node.client()
+    found: list[bytes] = client.execute_command("PUBSUB", "SHARDCHANNELS", "lock:v1:push:*")
+    return found
+
+
+def listeners(node: RedisServer, count: int) -> bool:
+    """Whether so many listen."""
+    return len(channels(node)) >= count
+
+
+def test_renewals_are_batched_by_node(company: Company) -> None:
+    """One write for each node and round, and a command for each slot: resources of one slot share it."""
+    party = company.party(namespace=None)
+    leases = [party.do(acquiring(f"job:{at}", ttl=1.5)) for at in range(60)]
+    slots = {slot_of(f"{{job:{at}}}") for at in range(60)}
+    until(
+        lambda: sum(calls(node, "pexpire") for node in company.cluster.masters) >= 2 * len(leases),
+        "all are renewed twice",
+    )
+    for lease in leases:
+        lease.check()
+    connections = sum(len(node.client().client_list(_type="pubsub")) for node in company.cluster.masters)
+    assert connections <= 2 * len(company.cluster.masters)  # of the party, and of its watchdog
+    assert len(slots) > 50
+
+
+def test_a_channel_whose_slot_moves_is_replaced(company: Company) -> None:
+    """The waiter takes a new channel, and grants go on reaching it."""
+    holder, waiter = company.party(), company.party()
+    node = company.node("job:1")
+    seen = set()
+    for _ in range(3):
+        lease = holder.do(acquiring("job:1", ttl=60))
+        waiting = waiter.within(taking("job:1", ttl=60, wait=30), lambda lease: lease.fence)
+        company.waiting("job:1", 1)
+        holder.do(releasing(lease))
+        assert waiting.result(20) > lease.fence
+        slots = {slot_of(name) for name in channels(node)}
+        assert slots and company.slot("job:1") not in slots
+        seen |= slots
+        for slot in slots:
+            company.cluster.move(slot, node, company.other("job:1"))
+    assert len(seen) >= 3 and calls(node, "spublish") >= 3
+
+
+def test_nothing_is_left(company: Company) -> None:
+    """No keys without an end, no sockets, no threads."""
+    before = threads(), descriptors()
+    party = company.party()
+    for number in range(12):
+        lease = party.do(acquiring(f"job:{number}", ttl=5))
+        party.do(releasing(lease))
+    kept = party.do(acquiring("job:1", ttl=5))
+    company.close()
+    assert kept.state == "lost"
+    company._parties.clear()
+    assert all(left > 0 for _, left in company.stored_keys())
+    until(lambda: threads() <= before[0] and descriptors() <= before[1], "all threads and sockets are gone")
+    for node in company.cluster.nodes:
+        until(partial(is_left, node), "no connection is left")
+
+
+def is_left(node: RedisServer) -> bool:
+    """Nobody is connected for pushes."""
+    client: Any = node.client()
+    return not client.client_list(_type="pubsub")
+
+
+def threads() -> int:
+    """Those of this process."""
+    return threading.active_count()
+
+
+def descriptors() -> int:
+    """The polls of this process: each watchdog has one for all nodes."""
+    found = 0
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            found += str(path.readlink()) == "anon_inode:[eventpoll]"
+        except FileNotFoundError:
+            continue
+    return found
