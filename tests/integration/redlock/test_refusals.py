@@ -60,7 +60,7 @@ def test_a_longer_ttl_than_max_ttl(connect: Callable[..., Any]) -> None:
         lambda hold: hold.semaphore("job", limit=2),
         lambda hold: hold.rwlock("job"),
         lambda hold: hold.all(hold.lock("a"), hold.lock("b")),
-        lambda hold: hold.single_flight(ttl=5),
+        lambda hold: hold.single_flight("job"),
         lambda hold: hold.once("job"),
     ],
     ids=["semaphore", "rwlock", "all", "single_flight", "once"],
