@@ -52,9 +52,19 @@ class RedlockConnection:
         return outcomes
 
     def next_push(self, seconds: float) -> Push | None:
-        """Nothing is pushed; ``close`` ends the wait."""
-        self._closed.wait(seconds)
+        """Nothing is pushed; ``close`` ends the wait. What must still arrive goes on meanwhile."""
+        give_up = time.monotonic() + seconds
+        with self._in_use:
+            self._finish(give_up)
+        self._closed.wait(max(give_up - time.monotonic(), 0))
         return None
+
+    def _finish(self, give_up: float) -> None:
+        """Read what is owed, so that withdrawals are known to have arrived, at the latest until then."""
+        while any(link.owes() for link in self._links) and not self._closed.is_set():
+            left = give_up - time.monotonic()
+            if left <= 0 or not self._poll(left):
+                break
 
     def _drive(self, flow: Any) -> Any:
         with self._in_use:
@@ -103,7 +113,7 @@ class RedlockConnection:
         until = time.monotonic() + request.seconds
         for place, op in enumerate(request.withdrawals):
             if op is not None:
-                batch = [protocol.command(op)]
+                batch = [self._store.nodes[place].taught(protocol.command(op))]
                 self._links[place].submit(batch, pack(batch[0]), withdrawals.later(place, op, until))
         return ()
 
@@ -131,19 +141,16 @@ class RedlockConnection:
     def close(self) -> None:
         """From any thread. What must still arrive gets a moment, unless another thread is using the connection: that
         one finds it broken."""
-        self._closed.set()
         self._forget(self)
         in_use = self._in_use
         if not in_use.acquire(blocking=False):
+            self._closed.set()
             for link in self._links:
                 link.hang_up()
             return
         try:
-            give_up = time.monotonic() + LAST_SECONDS
-            while any(link.owes() for link in self._links):
-                left = give_up - time.monotonic()
-                if left <= 0 or not self._poll(left):
-                    break
+            self._finish(time.monotonic() + LAST_SECONDS)
+            self._closed.set()
             for link in self._links:
                 link.close()
         finally:

@@ -181,7 +181,7 @@ class RedlockLoopConnection:
         until = time.monotonic() + request.seconds
         for place, op in enumerate(request.withdrawals):
             if op is not None:
-                command = protocol.command(op)
+                command = self._store.nodes[place].taught(protocol.command(op))
                 exchange = LoopExchange(self._connections[place], self._store.nodes[place], [command], self._left)
                 self._leaving[exchange] = self._store.withdrawals.later(place, op, until)
                 exchange.start([pack(command)])

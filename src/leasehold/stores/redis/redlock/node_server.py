@@ -23,12 +23,28 @@ ALONE = "a Redlock needs independent masters"
 class NodeServer(Server):
     """One of the nodes, as all connections to it share it."""
 
-    def __init__(self, target: Target, place: int, quorum: Quorum, longest_ttl_ms: int, now: Callable[[], float]):
+    def __init__(
+        self, target: Target, place: int, quorum: Quorum, longest_ttl_ms: int, now: Callable[[], float]
+    ) -> None:
         super().__init__(target)
         self.place = place
         self.quorum = quorum
         self.longest_ttl_ms = longest_ttl_ms
         self.now = now
+        self._known: set[str] = set()  # scripts that this node was sent in full since it started
+
+    def taught(self, command: Command) -> Command:
+        """The command with its script in full, the first time: for one whose reply nobody may read."""
+        if command[1] in self._known:
+            return command
+        self._known.add(command[1])
+        return commands.with_text(command)
+
+    def introduce(self, run_id: str, uptime: int, now: float) -> None:
+        """A connection was opened."""
+        if self.quorum.nodes[self.place].run_id != run_id:
+            self._known = set()
+        self.quorum.introduce(self.place, run_id, uptime, now)
 
     def handshake(self, target: Target, channel: str) -> Handshake:
         return NodeHandshake(target, not self.checked, self)
@@ -63,7 +79,7 @@ class NodeHandshake(Handshake):
         fields = _fields(server)
         self._check_kind(fields.get("redis_mode", ""), "")
         _, now_us, longest_ttl_ms = marked
-        node.quorum.introduce(node.place, fields["run_id"], int(fields["uptime_in_seconds"]), received)
+        node.introduce(fields["run_id"], int(fields["uptime_in_seconds"]), received)
         node.quorum.learn_clock(node.place, now_us, sent, received)
         node.quorum.learn_longest_ttl(node.place, longest_ttl_ms)
         return False

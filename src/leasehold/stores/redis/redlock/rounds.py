@@ -264,12 +264,17 @@ def _code(reply: Any) -> int:
 
 
 def _common_view(views: Sequence[ops.View], majority: int) -> ops.View:
-    """A holder is who has a majority. Its fence is the highest that a node has for it: others may not have got it."""
+    """A holder is who has a majority. Its fence is the highest that a node has for it, and the rest is from the node
+    that got its last change: others may not have got either."""
     by_owner: dict[str, list[Grant]] = {}
     for view in views:
         for grant in view.holders:
             by_owner.setdefault(grant.owner, []).append(grant)
-    holders = [max(grants, key=lambda one: one.fence) for grants in by_owner.values() if len(grants) >= majority]
+    holders = [
+        max(grants, key=lambda one: one.renewals)._replace(fence=max(one.fence for one in grants))
+        for grants in by_owner.values()
+        if len(grants) >= majority
+    ]
     latest = max(views, key=lambda one: one.fence)
     return latest._replace(
         holders=tuple(holders),
