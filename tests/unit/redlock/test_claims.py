@@ -103,7 +103,7 @@ def test_a_majority_is_enough_to_decide(play: Play) -> None:
     """Neither a grant nor a refusal waits for the last node, except in the first call of all."""
 
     def decided(*outcomes: Any) -> bool:
-        request = next(play.rounds.execute(CLAIM))
+        request: Any = next(play.rounds.execute(CLAIM))
         return bool(request.enough([None if one is None else Answer(one, 10.0, 10.001) for one in outcomes]))
 
     assert not decided(vote(granted(5)), None, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 import hiredis
 
@@ -33,12 +33,17 @@ class NodeServer(Server):
         self.now = now
         self._known: set[str] = set()  # scripts that this node was sent in full since it started
 
-    def taught(self, command: Command) -> Command:
-        """The command with its script in full, the first time: for one whose reply nobody may read."""
-        if command[1] in self._known:
-            return command
-        self._known.add(command[1])
-        return commands.with_text(command)
+    def taught(self, batch: Sequence[Command]) -> Sequence[Command]:
+        """The same commands, with scripts in full that this node has not been sent yet. It may reply that it does not
+        know one when nobody reads that any more."""
+        if all(command[0] != "EVALSHA" or command[1] in self._known for command in batch):
+            return batch
+        found = []
+        for command in batch:
+            new = command[0] == "EVALSHA" and command[1] not in self._known
+            self._known.add(command[1] if new else "")
+            found.append(commands.with_text(command) if new else command)
+        return found
 
     def introduce(self, run_id: str, uptime: int, now: float) -> None:
         """A connection was opened."""

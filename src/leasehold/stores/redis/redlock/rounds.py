@@ -46,7 +46,7 @@ Answers: TypeAlias = "Sequence[Answer | None]"  # None: it is still to come
 
 
 class Round(NamedTuple):
-    """For each node the commands that it gets, or None."""
+    """For each node the commands that it gets, or None. It is over when all have answered, too."""
 
     commands: Sequence[Sequence[Command] | None]
     seconds: float
@@ -322,8 +322,8 @@ class Ballot:
         one is refused at once."""
         self.read(answers)
         self._raise_unsupported()
-        if not self._quorum.met:
-            return all(result is not None for result in self._results)
+        if not self._quorum.met or None not in self._results:
+            return None not in self._results
         places = range(len(self._results))
         refused = [place for place in places if self._refused(place)]
         return len(self.chosen()) >= self._quorum.majority or len(refused) > len(places) - self._quorum.majority
