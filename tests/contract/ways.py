@@ -17,6 +17,7 @@ import pytest
 from leasehold._core.ops import Group, StoreOp
 from leasehold._core.policy import HEAD_POLL_MS
 from leasehold._core.ports import Store
+from leasehold._runtime.engine import engines_on
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore, sentinel
@@ -24,12 +25,15 @@ from leasehold.stores.redis.client_store import ClientStore, open_client
 from leasehold.stores.redis.cluster import naming
 from leasehold.stores.redis.cluster.nodes import Cluster
 from leasehold.stores.redis.cluster.store import ClusterStore
-from leasehold.stores.redis.target import Target
+from leasehold.stores.redis.redlock.commands import MARKER
+from leasehold.stores.redis.redlock.store import RedlockStore
+from leasehold.stores.redis.target import Target, from_url
 from leasehold.stores.sqlite import SQLiteStore
 from tests.support.servers.clock import OneClock
 from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.redis import RedisServer
 
+AGE_US = 3_600_000_000  # of the masters of a Redlock
 Opened = tuple[Callable[[], Store], ManualClock]
 Way = Callable[[pytest.FixtureRequest, str], Opened]
 
@@ -171,12 +175,21 @@ def let_moments_pass(client: Any, clock: ManualClock) -> Callable[[], None]:
     """Where nothing is pushed, whoever is first in line asks again after a moment. So moments pass, by themselves,
     while a lock is free, or shared so that there may be room, and somebody stands in line for it. Ends when the result
     is called."""
+
+    def moments_matter() -> bool:
+        owners = [client.get(key.replace(b":queue", b":owner")) for key in client.keys("*:queue")]
+        return any(owner is None or owner.startswith(b":") for owner in owners)
+
+    return let_pass(clock, moments_matter)
+
+
+def let_pass(clock: ManualClock, moments_matter: Callable[[], bool]) -> Callable[[], None]:
+    """Let a moment pass, again and again, while that is so. Ends when the result is called."""
     over = threading.Event()
 
     def run() -> None:
         while not over.wait(0.002):
-            owners = [client.get(key.replace(b":queue", b":owner")) for key in client.keys("*:queue")]
-            if any(owner is None or owner.startswith(b":") for owner in owners):
+            if moments_matter():
                 clock.advance(HEAD_POLL_MS / 1000)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -210,6 +223,28 @@ def wiped(request: pytest.FixtureRequest) -> tuple[OneClock, RedisServer]:
     return clock, server
 
 
+def redlock_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party is told where the three masters are. They keep an old marker: else none of them would count."""
+    clock, servers = request.getfixturevalue("turned_masters")
+    for server in servers:
+        server.wipe()
+        server.client().set(MARKER, f"{clock.instant().wall_us - AGE_US} 1")
+    request.addfinalizer(let_retries_happen([server.client() for server in servers], clock))
+    targets = [from_url(server.url) for server in servers]
+    return lambda: RedlockStore(targets, clock), clock
+
+
+def let_retries_happen(clients: list[Any], clock: ManualClock) -> Callable[[], None]:
+    """Where there is no queue, whoever waits tries again after a moment. So moments pass, by themselves, while nothing
+    is held and somebody waits. Ends when the result is called."""
+
+    def moments_matter() -> bool:
+        waits = any(engine.pending for engine in engines_on(clock))
+        return waits and not any(client.keys("*:owner") for client in clients)
+
+    return let_pass(clock, moments_matter)
+
+
 WAYS: dict[str, Way] = {
     "memory": memory,
     "sqlite": sqlite,
@@ -220,4 +255,5 @@ WAYS: dict[str, Way] = {
     "redis-sentinel": redis_sentinel,
     "redis-cluster": cluster_url,
     "redis-cluster-namespace": cluster_namespace,
+    "redlock-url": redlock_url,
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from leasehold._core.ops import Inspect, View
 from leasehold._core.ports import Store
+from leasehold._core.types import Capabilities
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import ManualClock
 from tests.support.parties import Party
@@ -81,7 +82,17 @@ class Scene:
             self.pass_time(0.3)
         return future.result(PATIENCE)
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the store promises."""
+        return self._looker.capabilities
+
     def queued(self, resource: str, count: int) -> None:
+        """So many wait. Where there is no queue to look at, so many acquires are under way."""
+        if not self.capabilities.fair:
+            engines = [one.hold._engine for one in self._parties]
+            self.until(lambda: sum(len(engine.pending) for engine in engines) == count, f"{count} who wait")
+            return
         self.until(lambda: len(self.look(resource).queue) == count, f"{count} waiters of {resource}")
 
     def free(self, resource: str) -> None:

@@ -11,13 +11,14 @@ from leasehold._core.ports import Store
 from leasehold.errors import InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
 
     class Client(Protocol):
         """A client of redis-py or valkey-py, sync or asyncio, or an object that behaves like one."""
 
         def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
-    Target = str | Client | Store
+    Target = str | Client | Sequence[Client] | Store
 
 SLOTS = ("resource", "namespace")
 

@@ -11,6 +11,7 @@ from tests.support.servers.redlock import RedlockServers
 
 
 def staged(size: int, flavour: str) -> Iterator[Stage]:
+    """So many nodes, for parties of that flavour."""
     with aged(RedlockServers(size)) as servers:
         stage = Stage(servers, flavour)
         yield stage

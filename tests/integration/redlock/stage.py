@@ -21,19 +21,21 @@ OWNER = "lock:v1:{job}:owner"
 class Stage:
     """Some nodes, and parties of one flavour."""
 
-    def __init__(self, servers: RedlockServers, flavour: str) -> None:
+    def __init__(self, servers: RedlockServers, flavour: str, url: str = "") -> None:
         self.servers = servers
+        self._url = url or servers.url
         self.nodes = servers.nodes
         self.flavour = flavour
         self._parties: list[Party] = []
         self._cut: set[int] = set()
 
     def store(self, options: str = "") -> RedlockStore:
-        targets, longest_ttl_ms = from_url(self.servers.url + options)
+        """``options`` are those of the URL."""
+        targets, longest_ttl_ms = from_url(self._url + options)
         return RedlockStore(targets, None, longest_ttl_ms)
 
     def party(self, options: str = "") -> Party:
-        """``options`` are those of the URL."""
+        """One with a store of its own."""
         self._parties.append(FLAVOURS[self.flavour](self.store(options)))
         return self._parties[-1]
 
@@ -56,6 +58,7 @@ class Stage:
         until(lambda: not any(self.owners()), "nothing is left on any node")
 
     def close(self) -> None:
+        """Heal the network, and close all parties."""
         for node in self.nodes:
             node.heal()
         for party in self._parties:
@@ -98,4 +101,5 @@ def aged(servers: RedlockServers) -> Iterator[RedlockServers]:
 
 
 def acquire(party: Party, ttl: float = 30, **options: Any) -> Any:
+    """One try at ``job``: the lease, or None."""
     return party.do(lambda hold: hold.lock("job", ttl=ttl, **options).acquire(wait=0))

@@ -60,7 +60,7 @@ def test_a_longer_ttl_than_max_ttl(connect: Callable[..., Any]) -> None:
         lambda hold: hold.semaphore("job", limit=2),
         lambda hold: hold.rwlock("job"),
         lambda hold: hold.all(hold.lock("a"), hold.lock("b")),
-        lambda hold: hold.single_flight(ttl=5),
+        lambda hold: hold.single_flight("job"),
         lambda hold: hold.once("job"),
     ],
     ids=["semaphore", "rwlock", "all", "single_flight", "once"],
@@ -78,16 +78,11 @@ def two_and(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
     stages = []
     with aged(RedlockServers(3)) as servers:
 
-        def call(third: str, options: str = "") -> Any:
-            stage = Stage(servers, request.param)
-            stages.append(stage)
+        def call(third: str) -> Any:
             url = ",".join([*(node.address for node in servers.nodes[:2]), third])
-            type(servers).url, before = property(lambda _: f"redlock://{url}"), type(servers).url
-            try:
-                party = stage.party(options)
-            finally:
-                type(servers).url = before  # type: ignore[method-assign]  # as it was
-            return party.do(lambda hold: hold.lock("job").acquire(wait=0))
+            stage = Stage(servers, request.param, f"redlock://{url}")
+            stages.append(stage)
+            return stage.party().do(lambda hold: hold.lock("job").acquire(wait=0))
 
         call.servers = servers  # type: ignore[attr-defined]  # for the test
         yield call
@@ -112,9 +107,8 @@ def test_a_replica(two_and: Any) -> None:
 
 def test_a_node_of_a_cluster(two_and: Any) -> None:
     """One Cluster is not N masters."""
-    with RedisServer(None, "--cluster-enabled", "yes") as server:
-        with pytest.raises(Unsupported, match="is a node of a Cluster"):
-            two_and(f"127.0.0.1:{server.port}")
+    with RedisServer(None, "--cluster-enabled", "yes") as server, pytest.raises(Unsupported, match="of a Cluster"):
+        two_and(f"127.0.0.1:{server.port}")
 
 
 def test_a_user_that_may_not_ask_how_old_a_node_is(two_and: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leasehold import LeaseLost, StaleOwner, StoreUnavailable
+from leasehold import LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.memory import FenceGuard
 from tests.integration.redlock.stage import Stage, acquire, age, aged, restart_aged
 from tests.support.servers.redlock import RedlockServers
@@ -42,6 +42,19 @@ def write_late(record: Record, first: Any, second: Any) -> None:
         record.write(first)
     except StaleOwner:
         pass
+
+
+def extend(party: Any, lease: Any) -> None:
+    """Again, while it is in doubt: connections to nodes that have just restarted break."""
+
+    def extended() -> bool:
+        try:
+            party.do(lambda _: lease.extend(20))
+        except OutcomeUnknown:
+            return False
+        return True
+
+    until(extended, "a majority confirms it")
 
 
 @pytest.mark.parametrize("guarded", [False, True], ids=["without_guard", "with_guard"])
@@ -82,7 +95,7 @@ def test_restart_without_data_does_not_count(five: Stage) -> None:
     first = acquire(one)
     five.nodes[2].restart(keep=False)
     five.only(2, 3, 4)
-    with pytest.raises(StoreUnavailable, match="it was started . s ago and may lack leases; it counts again in"):
+    with pytest.raises(StoreUnavailable, match="ago and may lack leases; it counts again in"):
         acquire(two)
     assert first.state == "held"
 
@@ -133,7 +146,7 @@ def test_kill_9_of_one_node(fsync: str, flavour: str) -> None:
         stage.nodes[0].restart()
         assert stage.owners()[0] is (fsync != "none")
         assert acquire(two) is None
-        one.do(lambda _: lease.extend(20))
+        extend(one, lease)
         assert one.do(lambda _: lease.release()) is True
         stage.nothing_left()
         stage.nodes[1].cut_off()
@@ -154,11 +167,11 @@ def test_kill_9_of_a_majority(fsync: str, flavour: str) -> None:
         for node in stage.nodes[:2]:
             node.restart()
         if fsync == "always":
-            one.do(lambda _: lease.extend(20))
+            extend(one, lease)
             assert lease.state == "held"
         else:
             with pytest.raises(LeaseLost):
-                one.do(lambda _: lease.extend(20))
+                extend(one, lease)
         with pytest.raises(StoreUnavailable, match="2 of 3 Redlock nodes do not count"):
             acquire(two)
         stage.close()
@@ -170,7 +183,7 @@ def test_flushall_on_one_node(three: Stage) -> None:
     lease = acquire(one)
     three.nodes[0].flush()
     assert two.do(lambda hold: hold.lock("job").try_acquire()) is None
-    one.do(lambda _: lease.extend(20))
+    extend(one, lease)
     assert lease.state == "held"
     assert one.do(lambda _: lease.release()) is True
     three.nodes[1].cut_off()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,9 +19,13 @@ pytestmark = pytest.mark.slow
 
 def warm(party: Any) -> None:
     """Its connections are open, and the nodes know the scripts."""
-    lease = acquire(party)
-    assert party.do(lambda _: lease.release()) is True
-    assert acquire(party) is not None and party.do(lambda hold: hold.lock("job").release()) is not False
+    for _ in range(3):
+        assert give_back(party, acquire(party)) is True
+
+
+def give_back(party: Any, lease: Any) -> Any:
+    """Whether it was still this party's."""
+    return party.do(lambda _: lease.release())
 
 
 def counting(nodes: list[RedlockNode]) -> list[int]:
@@ -49,7 +54,7 @@ def test_an_acquire_takes_two_round_trips(five: Stage) -> None:
     assert acquire(party) is not None
     for node in five.nodes:
         node.link.settle()
-    assert max(counts) == 2 and sorted(counts)[0] == 1
+    assert max(counts) == 2 and min(counts) == 1
 
 
 def test_a_slow_node_does_not_slow_the_majority(three: Stage) -> None:
@@ -57,6 +62,7 @@ def test_a_slow_node_does_not_slow_the_majority(three: Stage) -> None:
     one, two = three.party(), three.party()
     warm(one)
     warm(two)
+    three.nothing_left()  # a release returns when a majority has it
     three.nodes[1].link.hold_replies()
     lease = acquire(one)
     one.do(lambda _: lease.extend(20))
@@ -79,7 +85,7 @@ def test_late_replies_are_not_taken_for_those_of_the_next_request(three: Stage) 
             three.nodes[0].link.release()
         lease = acquire(party)
         fences.append(lease.fence)
-        assert party.do(lambda _, lease=lease: lease.release()) is True
+        assert give_back(party, lease) is True
     assert fences == sorted(set(fences))
     three.nothing_left()
 
@@ -112,7 +118,7 @@ def test_a_firewall_forgets_a_minority(three: Stage) -> None:
     three.nodes[0].link.blackhole()
     for _ in range(3):
         lease = acquire(party)
-        assert party.do(lambda _, lease=lease: lease.release()) is True
+        assert give_back(party, lease) is True
 
 
 def test_without_a_majority_nothing_is_taken(three: Stage) -> None:
@@ -239,9 +245,9 @@ def test_fences_grow_while_nodes_come_and_go(five: Stage) -> None:
         if number % 50 == 0:
             gone = {number // 50 % 5, number // 50 * 2 % 5}
             five.only(*{0, 1, 2, 3, 4} - gone)
-        lease = until(lambda number=number: _try(parties[number % 2]), "a majority grants")
+        lease = until(partial(_try, parties[number % 2]), "a majority grants")
         fences.append(lease.fence)
-        assert parties[number % 2].do(lambda _, lease=lease: lease.release()) is True
+        assert give_back(parties[number % 2], lease) is True
     assert fences == sorted(set(fences))
 
 

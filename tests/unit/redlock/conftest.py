@@ -55,6 +55,7 @@ def vote(reply: list[Any], since_us: int = NOW_US - HOUR_US, off_us: int = 0, lo
 
 
 def granted(fence: int, ttl_ms: int = 30_000) -> list[Any]:
+    """The claim succeeds there."""
     return [1, fence, ttl_ms]
 
 
@@ -64,4 +65,5 @@ CLAIM = ops.Claim("job", "web-2:8:secret.1", 30_000)
 
 @pytest.fixture
 def play() -> Play:
+    """Three nodes."""
     return Play()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.sockets import Broken, RedisSocket

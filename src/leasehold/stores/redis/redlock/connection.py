@@ -52,9 +52,19 @@ class RedlockConnection:
         return outcomes
 
     def next_push(self, seconds: float) -> Push | None:
-        """Nothing is pushed; ``close`` ends the wait."""
-        self._closed.wait(seconds)
+        """Nothing is pushed; ``close`` ends the wait. What must still arrive goes on meanwhile."""
+        give_up = time.monotonic() + seconds
+        with self._in_use:
+            self._finish(give_up)
+        self._closed.wait(max(give_up - time.monotonic(), 0))
         return None
+
+    def _finish(self, give_up: float) -> None:
+        """Read what is owed, so that withdrawals are known to have arrived, at the latest until then."""
+        while any(link.owes() for link in self._links) and not self._closed.is_set():
+            left = give_up - time.monotonic()
+            if left <= 0 or not self._poll(left):
+                break
 
     def _drive(self, flow: Any) -> Any:
         with self._in_use:
@@ -77,7 +87,7 @@ class RedlockConnection:
         try:
             while not request.enough([one.answer if one is not None else None for one in exchanges]):
                 left = give_up - time.monotonic()
-                if left <= 0 or not self._poll(left):
+                if left <= 0 or all(one is None or one.answer is not None for one in exchanges) or not self._poll(left):
                     break
         finally:
             answers = [
@@ -89,22 +99,30 @@ class RedlockConnection:
         """Nodes that get the same get the same bytes."""
         packed: dict[int, bytes] = {}
         exchanges: list[Exchange | None] = []
-        for link, batch in zip(self._links, batches, strict=True):
-            if batch is None:
+        kept = []  # so that no two of them get one id
+        for link, requested in zip(self._links, batches, strict=True):
+            if requested is None:
                 exchanges.append(None)
                 continue
+            batch = link.node.taught(requested)
             if id(batch) not in packed:
                 packed[id(batch)] = b"".join(map(pack, batch))
+            kept.append(batch)
             exchanges.append(link.submit(batch, packed[id(batch)]))
         return exchanges
 
     def _leave(self, request: Leave) -> Sequence[Answer | None]:
-        withdrawals = self._store.withdrawals
+        """Over an open link they leave at once. Nobody polls the others after this: they are for the background."""
         until = time.monotonic() + request.seconds
         for place, op in enumerate(request.withdrawals):
-            if op is not None:
-                batch = [protocol.command(op)]
-                self._links[place].submit(batch, pack(batch[0]), withdrawals.later(place, op, until))
+            if op is None:
+                continue
+            later = self._store.withdrawals.later(place, op, until)
+            if self._links[place].is_open():
+                batch = self._store.nodes[place].taught([protocol.command(op)])
+                self._links[place].submit(batch, pack(batch[0]), later)
+            else:
+                later()
         return ()
 
     def _poll(self, seconds: float) -> bool:
@@ -131,19 +149,16 @@ class RedlockConnection:
     def close(self) -> None:
         """From any thread. What must still arrive gets a moment, unless another thread is using the connection: that
         one finds it broken."""
-        self._closed.set()
         self._forget(self)
         in_use = self._in_use
         if not in_use.acquire(blocking=False):
+            self._closed.set()
             for link in self._links:
                 link.hang_up()
             return
         try:
-            give_up = time.monotonic() + LAST_SECONDS
-            while any(link.owes() for link in self._links):
-                left = give_up - time.monotonic()
-                if left <= 0 or not self._poll(left):
-                    break
+            self._finish(time.monotonic() + LAST_SECONDS)
+            self._closed.set()
             for link in self._links:
                 link.close()
         finally:

@@ -89,7 +89,7 @@ class Link:
     """One thread uses it at a time; ``close`` may come from any."""
 
     def __init__(self, node: NodeServer, counts: bool = True) -> None:
-        self._node = node
+        self.node = node
         self._counts = counts
         self._state = CLOSED
         self._sock: socket.socket | None = None
@@ -112,11 +112,11 @@ class Link:
 
     def submit(self, batch: Sequence[Command], data: bytes, on_failure: Callable[[], None] | None = None) -> Exchange:
         """Send these, as soon as that is possible."""
-        exchange = Exchange(batch, data, self._node.now(), on_failure)
+        exchange = Exchange(batch, data, self.node.now(), on_failure)
         now = time.monotonic()
         if self._state == READY:
             self._check(now)
-        elif self._state not in (CLOSED, READY) and now - self._used > self._node.target.connect_timeout:
+        elif self._state not in (CLOSED, READY) and now - self._used > self.node.target.connect_timeout:
             self._broke(Broken(SLOW))
             self._retry_at = 0.0
         self._unsent.append(exchange)
@@ -131,11 +131,15 @@ class Link:
         exchange.wanted = False
         if exchange.answer is not None:
             return exchange.answer
-        error: LeaseholdError = failures.unanswered(self._node.name, Broken(SLOW))  # its place in the order stays
+        error: LeaseholdError = failures.unanswered(self.node.name, Broken(SLOW))  # its place in the order stays
         if exchange in self._unsent:
             self._unsent.remove(exchange)
-            error = failures.unreachable(self._node.name, Broken(SLOW))
-        return Answer(error, exchange.sent_at, self._node.now())
+            error = failures.unreachable(self.node.name, Broken(SLOW))
+        return Answer(error, exchange.sent_at, self.node.now())
+
+    def is_open(self) -> bool:
+        """What is submitted leaves at once."""
+        return self._state == READY and not self._out
 
     def owes(self) -> bool:
         """True while something is under way that must arrive."""
@@ -185,11 +189,11 @@ class Link:
 
     def _open(self, now: float) -> None:
         try:
-            if self._closed or self._node.closed:
-                raise StoreUnavailable(f"the store of {self._node.target} is closed")
+            if self._closed or self.node.closed:
+                raise StoreUnavailable(f"the store of {self.node.target} is closed")
             if now < self._retry_at and self._last_error is not None:
                 raise self._last_error
-            target = self._node.target
+            target = self.node.target
             if target.path:
                 self._addresses = [(socket.AF_UNIX, target.path)]
                 self._dial()
@@ -215,7 +219,7 @@ class Link:
     def _look_up(self) -> None:
         """The system's resolver cannot be polled: it runs in a thread of its own, which closes one end of a pair of
         sockets when it has the result, or is abandoned."""
-        target = self._node.target
+        target = self.node.target
         found = self._found = []
         ours, theirs = socket.socketpair()
 
@@ -242,7 +246,7 @@ class Link:
     def _dial(self) -> None:
         family, address = self._addresses.pop(0)
         with ExitStack() as stack:
-            opened = stack.enter_context(self._node.counted(self._counts))
+            opened = stack.enter_context(self.node.counted(self._counts))
             sock = socket.socket(family, socket.SOCK_STREAM)
             sock.setblocking(False)
             self._sock, self._state, self._used = sock, DIALLING, time.monotonic()
@@ -274,7 +278,7 @@ class Link:
         if code:
             self._not_dialled(code)
             return
-        target = self._node.target
+        target = self.node.target
         if not target.path:
             keep_alive(self._open_socket())
         context = target.tls_context()
@@ -303,7 +307,7 @@ class Link:
     def _greet(self) -> None:
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
         self._state, self._out = GREETING, b""
-        self._greeting = self._node.handshake(self._node.target, "").flow()
+        self._greeting = self.node.handshake(self.node.target, "").flow()
         self._greeted = []
         self._expected = self._say(next(self._greeting))
 
@@ -321,7 +325,7 @@ class Link:
         try:
             self._expected = self._say(self._greeting.send(replies))
         except StopIteration:
-            self._node.checked = True
+            self.node.checked = True
             self._last_error = None
             self._state = READY
             self._send()
@@ -330,7 +334,7 @@ class Link:
 
     def _check(self, now: float) -> None:
         """Before each use: the node may have closed it, as a restart does, or a firewall forgotten it."""
-        if now - self._used > self._node.target.ping_after:
+        if now - self._used > self.node.target.ping_after:
             self._broke(Broken(SLOW))
         else:
             self.go_on()
@@ -401,7 +405,7 @@ class Link:
         self._owed.popleft()
         again = exchange.expect_in_full()
         if not again:
-            exchange.complete(self._node.now())
+            exchange.complete(self.node.now())
             return
         self._owed.append(exchange)
         self._out += again
@@ -418,9 +422,9 @@ class Link:
         self._drop()
         owed, self._owed = self._owed, deque()
         for exchange in owed:
-            exchange.fail(failures.unanswered(self._node.name, error), self._node.now())
+            exchange.fail(failures.unanswered(self.node.name, error), self.node.now())
         if reason is None:
-            reason = failures.unreachable(self._node.name, error)
+            reason = failures.unreachable(self.node.name, error)
         if was_ready and self._unsent and not self._closed:
             self._open(time.monotonic())
         elif not was_ready:
@@ -440,7 +444,7 @@ class Link:
     def _fail_all(self, error: LeaseholdError) -> None:
         unsent, self._unsent = self._unsent, deque()
         for exchange in unsent:
-            exchange.fail(error, self._node.now())
+            exchange.fail(error, self.node.now())
 
     def _drop(self) -> None:
         sock, self._sock, self._state, self._out = self._sock, None, CLOSED, b""
@@ -451,7 +455,7 @@ class Link:
         """By the thread that uses it, or when none does."""
         self._closed = True
         self._broke(Broken("it was closed"))
-        self._fail_all(StoreUnavailable(f"the store of {self._node.target} is closed"))
+        self._fail_all(StoreUnavailable(f"the store of {self.node.target} is closed"))
 
     def hang_up(self) -> None:
         """From any thread: the one that polls finds the link broken."""
@@ -468,7 +472,7 @@ class Link:
         self._state = CLOSED
         self._drop()
         for exchange in (*self._owed, *self._unsent):
-            exchange.fail(failures.unanswered(self._node.name, Broken("it was interrupted")), self._node.now())
+            exchange.fail(failures.unanswered(self.node.name, Broken("it was interrupted")), self.node.now())
         self._owed, self._unsent = deque(), deque()
 
     def forked(self) -> None:

@@ -147,7 +147,8 @@ class RedlockLoopConnection:
             if waiter.done():
                 return
             try:
-                if request.enough([one.answer if one is not None else None for one in exchanges]):
+                answers = [one.answer if one is not None else None for one in exchanges]
+                if request.enough(answers) or all(one is None or one.answer is not None for one in exchanges):
                     waiter.set_result(None)
             except LeaseholdError as error:  # by the rule of the flow
                 waiter.set_exception(error)
@@ -168,7 +169,9 @@ class RedlockLoopConnection:
 
     def _submit(self, batches: Sequence[Any], exchanges: list[LoopExchange | None], check: Done) -> None:
         """Nodes that get the same get the same bytes."""
-        for connection, node, batch in zip(self._connections, self._store.nodes, batches, strict=True):
+        nodes = self._store.nodes
+        batches = [batch if batch is None else node.taught(batch) for node, batch in zip(nodes, batches, strict=True)]
+        for connection, node, batch in zip(self._connections, nodes, batches, strict=True):
             exchanges.append(None if batch is None else LoopExchange(connection, node, batch, check))
         packed: dict[int, list[bytes]] = {}
         for exchange, batch in zip(exchanges, batches, strict=True):
@@ -181,7 +184,7 @@ class RedlockLoopConnection:
         until = time.monotonic() + request.seconds
         for place, op in enumerate(request.withdrawals):
             if op is not None:
-                command = protocol.command(op)
+                (command,) = self._store.nodes[place].taught([protocol.command(op)])
                 exchange = LoopExchange(self._connections[place], self._store.nodes[place], [command], self._left)
                 self._leaving[exchange] = self._store.withdrawals.later(place, op, until)
                 exchange.start([pack(command)])

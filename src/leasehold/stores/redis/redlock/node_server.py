@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 import hiredis
 
@@ -23,12 +23,33 @@ ALONE = "a Redlock needs independent masters"
 class NodeServer(Server):
     """One of the nodes, as all connections to it share it."""
 
-    def __init__(self, target: Target, place: int, quorum: Quorum, longest_ttl_ms: int, now: Callable[[], float]):
+    def __init__(
+        self, target: Target, place: int, quorum: Quorum, longest_ttl_ms: int, now: Callable[[], float]
+    ) -> None:
         super().__init__(target)
         self.number = place
         self.quorum = quorum
         self.longest_ttl_ms = longest_ttl_ms
         self.now = now
+        self._known: set[str] = set()  # scripts that this node was sent in full since it started
+
+    def taught(self, batch: Sequence[Command]) -> Sequence[Command]:
+        """The same commands, with scripts in full that this node has not been sent yet. It may reply that it does not
+        know one when nobody reads that any more."""
+        if all(command[0] != "EVALSHA" or command[1] in self._known for command in batch):
+            return batch
+        found = []
+        for command in batch:
+            new = command[0] == "EVALSHA" and command[1] not in self._known
+            self._known.add(command[1] if new else "")
+            found.append(commands.with_text(command) if new else command)
+        return found
+
+    def introduce(self, run_id: str, uptime: int, now: float) -> None:
+        """A connection was opened."""
+        if self.quorum.nodes[self.number].run_id != run_id:
+            self._known = set()
+        self.quorum.introduce(self.number, run_id, uptime, now)
 
     def handshake(self, target: Target, channel: str) -> Handshake:
         return NodeHandshake(target, not self.checked, self)
@@ -63,7 +84,7 @@ class NodeHandshake(Handshake):
         fields = _fields(server)
         self._check_kind(fields.get("redis_mode", ""), "")
         _, now_us, longest_ttl_ms = marked
-        node.quorum.introduce(node.number, fields["run_id"], int(fields["uptime_in_seconds"]), received)
+        node.introduce(fields["run_id"], int(fields["uptime_in_seconds"]), received)
         node.quorum.learn_clock(node.number, now_us, sent, received)
         node.quorum.learn_longest_ttl(node.number, longest_ttl_ms)
         return False

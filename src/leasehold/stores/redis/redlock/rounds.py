@@ -46,7 +46,7 @@ Answers: TypeAlias = "Sequence[Answer | None]"  # None: it is still to come
 
 
 class Round(NamedTuple):
-    """For each node the commands that it gets, or None."""
+    """For each node the commands that it gets, or None. It is over when all have answered, too."""
 
     commands: Sequence[Sequence[Command] | None]
     seconds: float
@@ -264,12 +264,17 @@ def _code(reply: Any) -> int:
 
 
 def _common_view(views: Sequence[ops.View], majority: int) -> ops.View:
-    """A holder is who has a majority. Its fence is the highest that a node has for it: others may not have got it."""
+    """A holder is who has a majority. Its fence is the highest that a node has for it, and the rest is from the node
+    that got its last change: others may not have got either."""
     by_owner: dict[str, list[Grant]] = {}
     for view in views:
         for grant in view.holders:
             by_owner.setdefault(grant.owner, []).append(grant)
-    holders = [max(grants, key=lambda one: one.fence) for grants in by_owner.values() if len(grants) >= majority]
+    holders = [
+        max(grants, key=lambda one: one.renewals)._replace(fence=max(one.fence for one in grants))
+        for grants in by_owner.values()
+        if len(grants) >= majority
+    ]
     latest = max(views, key=lambda one: one.fence)
     return latest._replace(
         holders=tuple(holders),
@@ -317,8 +322,8 @@ class Ballot:
         one is refused at once."""
         self.read(answers)
         self._raise_unsupported()
-        if not self._quorum.met:
-            return all(result is not None for result in self._results)
+        if not self._quorum.met or None not in self._results:
+            return None not in self._results
         places = range(len(self._results))
         refused = [place for place in places if self._refused(place)]
         return len(self.chosen()) >= self._quorum.majority or len(refused) > len(places) - self._quorum.majority
