@@ -52,11 +52,14 @@ def backup(server: RedisServer, folder: Path) -> Callable[[], None]:
 def evict(server: RedisServer, resource: str = "report") -> None:
     """Other data fills the memory until the server has made room with the lease."""
     client: Any = server.client()
-    client.config_set("maxmemory-policy", "allkeys-random")
+    client.config_set("maxmemory-policy", "volatile-ttl")
     client.config_set("maxmemory", client.info("memory")["used_memory"] + ROOM)
     names = iter(range(1_000_000))
-    until(
-        lambda: client.set(f"page:{next(names)}", b"x" * 20_000) and not client.exists(keys(resource)[0]), "an eviction"
-    )
+
+    def evicted() -> bool:
+        client.set(f"page:{next(names)}", b"x" * 20_000, ex=3600)
+        return not client.exists(keys(resource)[0])
+
+    until(evicted, "an eviction")
     client.config_set("maxmemory", 0)
     client.config_set("maxmemory-policy", "noeviction")
