@@ -91,6 +91,8 @@ def explained(server: str, error: BaseException, retries: bool, no: Mapping[str,
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & {"ResponseError", "ReplyError"} or "max number of clients" in str(error):
         return refusal(server, error, no)
+    if str(error).startswith(DEMOTED) and not retries:
+        return StoreUnavailable(f"{server} {no['READONLY']}")
     before_sending = names & {"MaxConnectionsError", "MasterNotFoundError"} or isinstance(_root(error), NEVER_SENT)
     if never_sent(error) or (before_sending and not retries):
         return unreachable(server, error)
@@ -121,6 +123,7 @@ def first_word(error: BaseException) -> str:
     return first if first in NO else ""
 
 
+DEMOTED = "The previous master is now a slave"  # what the clients of Sentinels make of READONLY
 LIBRARIES = ("leasehold.", "redis.", "valkey.")
 NEVER_SENT = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
 

@@ -506,8 +506,8 @@ class LoopConnection:
 
     def _pushed(self, message: Any) -> None:
         if message[0] == b"message":
-            if self._check_at != NEVER and self._socket is not None and self._socket.overdue_for() > SLOW_REPLY:
-                return  # the server stood still, and the late reply that follows may not count either
+            if self._check_at != NEVER and any(socket.overdue_for() > SLOW_REPLY for socket in self._open):
+                return  # the server stands still or did, and the late reply that follows may not count either
             push = protocol.push(self._channel, message[2])
             if push is not None:
                 self._notify(push)
