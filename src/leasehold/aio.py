@@ -23,7 +23,7 @@ def connect(
     wait: Duration | None = None,
     observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
-    slot: str = "resource",
+    slot: str | None = None,
 ) -> AsyncLeasehold:
     """A coordinator for asyncio, over the store that ``target`` names; see :func:`leasehold.connect`."""
     return AsyncLeasehold(

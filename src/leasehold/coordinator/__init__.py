@@ -435,7 +435,7 @@ def connect(
     wait: Duration | None = None,
     observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
-    slot: str = "resource",
+    slot: str | None = None,
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 

@@ -403,7 +403,6 @@ BAD_URLS = {
 }
 LATER_URLS = [
     "redis+sentinel://a,b,c/service",
-    "redis+cluster://a,b",
     "redlock://a,b,c",
     "etcd://a",
     "zk://a/chroot",
