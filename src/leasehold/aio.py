@@ -24,7 +24,7 @@ def connect(
     observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
     durability: str | None = None,
-    slot: str = "resource",
+    slot: str | None = None,
 ) -> AsyncLeasehold:
     """A coordinator for asyncio, over the store that ``target`` names; see :func:`leasehold.connect`."""
     return AsyncLeasehold(

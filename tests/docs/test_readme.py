@@ -34,8 +34,9 @@ SENTINELS = {
     "redis+sentinel://s1,s2,s3/leases": "url",
     '[("s1", 26379), ("s2", 26379), ("s3", 26379)]': "addresses",
 }
+CLUSTER = "redis+cluster://localhost:7000,localhost:7001"
 ELSEWHERE = re.compile(
-    r"(?:redis|unix|valkey)s?://|(?:postgresql|mysql|mariadb)\S*://(?!app:secret@/)"
+    r"(?:redis|unix|valkey)s?(?:[+]cluster)?://|(?:postgresql|mysql|mariadb)\S*://(?!app:secret@/)"
     r"|localhost|\b(?:Redis|Valkey)\(|redis-cli (?!-u )"
 )
 SENDS_NOTHING = "README.md"  # it makes a coordinator for a server, and does not use it
@@ -54,7 +55,7 @@ def running(page: Path) -> str:
 def needs_a_server(page: Path) -> bool:
     """Does it name an address for which a server stands in?"""
     return name(page) != SENDS_NOTHING and any(
-        written in running(page) for written in (*ADDRESSES, *SENTINELS, *databases.ADDRESSES)
+        written in running(page) for written in (*ADDRESSES, *SENTINELS, CLUSTER, *databases.ADDRESSES)
     )
 
 
@@ -192,6 +193,8 @@ def test_examples_run_on_a_server(
     if any(written in running(ROOT / page) for written in SENTINELS):
         sentinel = request.getfixturevalue("redis_sentinel")
         replaced.update({written: str(getattr(sentinel, real)) for written, real in SENTINELS.items()})
+    if CLUSTER in running(ROOT / page):
+        replaced[CLUSTER] = request.getfixturevalue("redis_cluster").url
     for _ in range(2 if page in AGAIN else 1):
         done = run(ROOT / page, tmp_path, replaced)
         assert done.returncode == 0, f"an example of {page} failed:\n{done.stderr}"
@@ -205,7 +208,7 @@ def test_examples_turn_to_no_other_server(page: str) -> None:
 
 def elsewhere(code: str) -> list[str]:
     """What in this code leads to a server that has no stand-in."""
-    for written in (*ADDRESSES, *databases.ADDRESSES):
+    for written in (*ADDRESSES, CLUSTER, *databases.ADDRESSES):
         code = code.replace(written, "")
     return ELSEWHERE.findall(code)
 

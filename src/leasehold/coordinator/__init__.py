@@ -439,7 +439,7 @@ def connect(
     observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
     durability: str | None = None,
-    slot: str = "resource",
+    slot: str | None = None,
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 SLOTS = ("resource", "namespace")
 
 
-def open_store(target: Target | None, slot: str = "resource") -> Store:
+def open_store(target: Target | None, slot: str | None = None) -> Store:
     """The store that a URL names or a client connects to. Nothing is opened yet. ``slot``: what decides about the slot
     of a lock in a Redis Cluster, ``resource`` or ``namespace``."""
-    if slot not in SLOTS:
+    if slot is not None and slot not in SLOTS:
         raise InvalidRequest(f"slot must be one of {', '.join(SLOTS)}, not {slot!r}")
     store = _open(target)
-    if slot != "resource":
+    if slot is not None:
         choose = getattr(store, "choose_slots", None)
         if choose is None:
             raise InvalidRequest(f"slot={slot!r} is for a Redis Cluster: a store on {store.name} has no slots")

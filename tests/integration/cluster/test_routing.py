@@ -161,6 +161,13 @@ def test_all_within_a_namespace_that_is_the_slot(company: Company) -> None:
     assert waiting.result(20).resource == "shop/job:2"
 
 
+def test_the_url_may_choose_the_slot(redis_cluster: RedisCluster) -> None:
+    """For the command line, and for LEASEHOLD_URL."""
+    url = f"{redis_cluster.url}?slot=namespace&client_name=us"
+    with leasehold.connect(url, namespace="shop") as hold, hold.all(hold.lock("job", 1), hold.lock("job", 2)) as leases:
+        assert len(leases) == 2
+
+
 @pytest.mark.parametrize("first", ["resource", "namespace"])
 def test_two_settings_for_one_namespace_are_refused(company: Company, first: str) -> None:
     """Such programs would not exclude each other. Another namespace has a setting of its own."""
@@ -260,6 +267,7 @@ def test_with_tls_and_a_login(certificates: Certificates, flavour: str) -> None:
         ("redis+cluster://", "commas between them"),
         ("redis+cluster://a:x", "bad host or port"),
         ("redis+cluster://a,b?unknown=1", "unknown option"),
+        ("redis+cluster://a,b?slot=kind", "resource or namespace"),
     ],
 )
 def test_bad_urls(url: str, why: str) -> None:

@@ -402,7 +402,6 @@ BAD_URLS = {
     "no scheme before the slashes": "://localhost",
 }
 LATER_URLS = [
-    "redis+cluster://a,b",
     "etcd://a",
     "zk://a/chroot",
     "postgresql://localhost/db",

@@ -11,14 +11,14 @@ from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 
 # By the first word of an error reply: those that are certain to have changed nothing.
 NO: dict[str, str] = {
-    "ASK": "is a node of a Cluster, for which this version has no store",
+    "ASK": "is a node of a Cluster: connect with redis+cluster://host",
     "BUSY": "is busy with a script that runs for too long",
     "CLUSTERDOWN": "is a node of a Cluster that is down",
-    "CROSSSLOT": "is a node of a Cluster, for which this version has no store",
+    "CROSSSLOT": "is a node of a Cluster: connect with redis+cluster://host",
     "LOADING": "is still loading its data",
     "MASTERDOWN": "is a replica whose master is down",
     "MISCONF": "refuses writes because it cannot save its data to disk",
-    "MOVED": "is a node of a Cluster, for which this version has no store",
+    "MOVED": "is a node of a Cluster: connect with redis+cluster://host",
     "NOAUTH": "wants a password: redis://user:password@host",
     "NOPERM": "does not allow this user what a lease needs; docs/redis.md has the ACL line",
     "NOREPLICAS": "refuses writes because it has too few replicas",

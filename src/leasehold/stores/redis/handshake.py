@@ -113,7 +113,7 @@ class Handshake:
     def _check_kind(self, mode: str, role: str) -> None:
         """Whether it is the kind of server that this store expects. Either may be empty: not every user may ask."""
         if mode == "cluster":
-            raise Unsupported(f"Redis at {self._target} is a node of a Cluster: this version has no store for one")
+            raise Unsupported(f"Redis at {self._target} is a node of a Cluster: connect with redis+cluster://host")
 
     def _exchange(self, *commands: Command) -> Flow:
         replies = yield list(commands)
