@@ -10,6 +10,7 @@ loop_connection      an event loop's connection, with its socket
 watchdog_connection  the watchdog's connection: many renewals at once, pushes for holders
 handshake            the first commands on each connection
 client_store         the store over the commands of a user's own client
+redlock/             the store over a majority of independent masters
 
 failures             errors of the server and the network
 clients              what a user's client is, and what its errors mean

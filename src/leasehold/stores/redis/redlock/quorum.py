@@ -19,6 +19,7 @@ from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.errors import InvalidRequest, Unsupported
 
 MOST_CLOCK_OFF = 0.5  # seconds
+LEAST_QUARANTINE = 1.1  # seconds: clocks that count are at most one apart, so that fences by the time alone are higher
 RATE = 1.01  # how much faster than that of a node our clock may run
 LEAST_NODES = 3
 
@@ -86,9 +87,10 @@ class Quorum:
     # ------------------------------------------------------------ which of them count
 
     @property
-    def longest_ttl(self) -> float:
+    def quarantine(self) -> float:
         """Seconds for which a node that lost its memory does not count."""
-        return max(self._longest_ttl_ms, *[node.longest_ttl_ms for node in self.nodes]) / 1000
+        longest_ms = max(self._longest_ttl_ms, *[node.longest_ttl_ms for node in self.nodes])
+        return max(longest_ms / 1000, LEAST_QUARANTINE)
 
     def clock_fault(self, place: int) -> str:
         """Why its clock keeps this node from counting; empty if it does not. With fewer samples than a majority nobody
@@ -103,7 +105,7 @@ class Quorum:
 
     def memory_fault(self, place: int, vote: Vote, sent: float) -> str:
         """Why this node may have forgotten a lease; empty if it cannot."""
-        longest = self.longest_ttl
+        longest = self.quarantine
         up = (sent - self.nodes[place].started_by) / RATE
         kept = (vote.now_us - vote.since_us) / 1_000_000
         if up < longest:

@@ -321,7 +321,8 @@ class Ballot:
         time, so that the error can name what is wrong with each. The first call waits for every node, so that a wrong
         one is refused at once."""
         self.read(answers)
-        self._raise_unsupported()
+        if not self._quorum.met:
+            self._raise_unsupported()
         if not self._quorum.met or None not in self._results:
             return None not in self._results
         places = range(len(self._results))
@@ -329,6 +330,8 @@ class Ballot:
         return len(self.chosen()) >= self._quorum.majority or len(refused) > len(places) - self._quorum.majority
 
     def _raise_unsupported(self) -> None:
+        """In the first call. A node that turns out to be a wrong one later, such as a master that was made a replica,
+        only does not count."""
         for result in self._results:
             if isinstance(result, Unsupported):
                 raise result

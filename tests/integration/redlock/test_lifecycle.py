@@ -1,0 +1,241 @@
+"""From the first connection to the last: what is open, what a fork and an interrupt leave behind, and what patterns
+do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold.patterns.results import RedisResultStore
+from tests.integration.redlock.stage import OWNER, Stage, acquire, aged
+from tests.support.servers.certificates import Certificates
+from tests.support.servers.redlock import RedlockServers
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+
+def clients(stage: Stage) -> list[int]:
+    """How many connections each node has, without ours."""
+    return [
+        len([one for one in node.server.client().client_list() if one["id"] != str(node.server.client().client_id())])
+        for node in stage.nodes
+    ]
+
+
+def sockets() -> int:
+    """How many this process has open."""
+    found = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found += str(entry.readlink()).startswith("socket:")
+        except OSError:  # closed meanwhile
+            continue
+    return found
+
+
+def test_close_leaves_no_socket_and_no_thread(three: Stage) -> None:
+    """Whatever was under way: a lease that is held, a refused claim, a node that is cut off."""
+    threads = set(threading.enumerate())
+    one, two = three.party(), three.party()
+    before = sockets()
+    acquire(one)
+    assert acquire(two) is None
+    three.nodes[2].cut_off()
+    assert acquire(two) is None
+    for party in (one, two):
+        party.close()
+    three._parties.clear()
+    three.nodes[2].heal()
+    three._cut.clear()
+    until(lambda: sockets() <= before, "all sockets are closed")
+    names = ("leasehold-watchdog", "leasehold-withdrawals")
+    until(lambda: not [one for one in set(threading.enumerate()) - threads if one.name in names], "all threads ended")
+    until(lambda: not any(three.owners()[:2]), "the lease was given back")
+
+
+def test_no_key_is_without_an_end(three: Stage) -> None:
+    """Held, refused, released, withdrawn: every key of ours has a TTL, the marker too."""
+    one, two = three.party(), three.party()
+    lease = acquire(one, meta={"run": 1}, delay=1)
+    assert acquire(two) is None
+    one.do(lambda _: lease.release())
+    assert one.do(lambda hold: hold.leaks("*")) in ([], ["lock:v1:redlock"])  # the test has written that one itself
+    assert acquire(two, at_least=0.2) is not None
+
+
+def test_a_fork_in_the_middle_of_a_lease() -> None:
+    """The child has nothing and can acquire by itself; the parent goes on."""
+    with aged(RedlockServers(3)) as servers, leasehold.connect(servers.url) as hold:
+        lease: Any = hold.lock("job", ttl=30).acquire()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                lost = lease.state == "lost"
+                other = hold.lock("other", ttl=30).acquire(wait=5)
+                status = 0 if lost and other is not None and other.release() else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        lease.extend(20)
+        assert lease.release() is True
+
+
+class Rung(Exception):
+    """Raised by a signal handler."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """A signal that raises, as Ctrl-C does."""
+
+    def ring(*_: object) -> None:
+        raise Rung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupt_leaves_nothing(alarm: None) -> None:
+    """At many moments of an acquire: nothing stays on any node, and the next acquire succeeds."""
+    with aged(RedlockServers(3)) as servers, leasehold.connect(servers.url) as hold:
+        stage = Stage(servers, "sync")
+        for number in range(40):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 + number * 0.00004)
+                with hold.lock("job", ttl=30, wait=5):
+                    pass
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Rung:
+                continue
+        stage.nothing_left()
+        lease = hold.lock("job", ttl=30).acquire(wait=5)
+        assert lease is not None and lease.release() is True
+
+
+def test_a_cancelled_acquire_leaves_nothing() -> None:
+    """At many moments: before a node has replied, between the rounds, and while it waits."""
+
+    async def main(url: str) -> None:
+        async with leasehold.aio.connect(url) as hold:
+            for number in range(40):
+                task = asyncio.create_task(hold.lock("job", ttl=30).acquire(wait=5))
+                await asyncio.sleep(number * 0.0001)
+                task.cancel()
+                try:
+                    lease = await task
+                except asyncio.CancelledError:
+                    continue
+                assert lease is not None
+                await lease.release()
+
+    with aged(RedlockServers(3)) as servers:
+        stage = Stage(servers, "asyncio")
+        asyncio.run(main(servers.url))
+        stage.nothing_left()
+
+
+def test_a_hundred_tasks_share_one_connection_to_each_node() -> None:
+    """Each gets the lock of its own, and the replies of one never go to another."""
+
+    async def work(hold: Any, number: int) -> int:
+        async with hold.lock("row", number, ttl=30, wait=20) as lease:
+            await asyncio.sleep(0)
+            return int(lease.fence)
+
+    async def main(url: str) -> list[int]:
+        async with leasehold.aio.connect(url) as hold:
+            return await asyncio.gather(*[work(hold, number) for number in range(100)])
+
+    with aged(RedlockServers(3)) as servers:
+        assert len(asyncio.run(main(servers.url))) == 100
+        assert all(node.link.count <= 3 for node in servers.nodes)
+
+
+def test_a_hundred_threads_one_winner() -> None:
+    """All try once, at the same time."""
+    with aged(RedlockServers(3)) as servers, leasehold.connect(servers.url) as hold:
+        won: list[Any] = []
+        barrier = threading.Barrier(100)
+
+        def run() -> None:
+            barrier.wait()
+            lease = hold.lock("job", ttl=30).acquire(wait=0)
+            if lease is not None:
+                won.append(lease)
+
+        threads = [threading.Thread(target=run) for _ in range(100)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) <= 1  # a split vote has no winner
+
+
+def test_patterns_with_a_result_store_of_their_own() -> None:
+    """Once, single flight and a decorated function over leases of a majority, and an election."""
+    calls = []
+    with aged(RedlockServers(3)) as servers, leasehold.connect(servers.url) as hold:
+        results = RedisResultStore(servers.nodes[0].server.client())
+
+        @hold.once("charge", "{number}", store=results)
+        def charge(number: int) -> int:
+            calls.append(number)
+            return number * 2
+
+        @hold.single_flight("report", "{number}", cache=results)
+        def report(number: int) -> str:
+            calls.append(number)
+            return f"report {number}"
+
+        @hold.locked("page", "{number}")
+        def page(number: int) -> int:
+            return number
+
+        assert [charge(3), charge(3), report(4), report(4), page(5)] == [6, 6, "report 4", "report 4", 5]
+        assert calls == [3, 4]
+        with hold.election("scheduler", value="a").campaign(wait=5) as term:
+            leader = hold.election("scheduler").leader()
+            assert leader is not None and leader.value == "a" and term.term > 0
+
+
+@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
+def test_tls_and_a_password(flavour: str, certificates: Certificates) -> None:
+    """For all nodes, by the options and the login of the URL."""
+    with aged(RedlockServers(3, login=("secret",), tls=certificates)) as servers:
+        hosts = ",".join(f"localhost:{node.link.port}" for node in servers.nodes)
+        options = "&".join(f"{name}={value}" for name, value in certificates.arguments().items())
+        stage = Stage(servers, flavour, f"redlock://:secret@{hosts}?tls=true&{options}")
+        lease = acquire(stage.party())
+        assert sum(bool(node.server.client().exists(OWNER)) for node in servers.nodes) >= 2
+        assert lease.state == "held"
+        stage.close()
+
+
+def test_renewals_of_many_leases_travel_together() -> None:
+    """Two hundred leases outlive their ttl, and each node gets few writes for them."""
+    with aged(RedlockServers(3)) as servers, leasehold.connect(servers.url) as hold:
+        leases: list[Any] = [hold.lock("row", number, ttl=3).acquire() for number in range(200)]
+        counts = [0, 0, 0]
+        for place, node in enumerate(servers.nodes):
+
+            def count(chunk: bytes, place: int = place) -> str:
+                counts[place] += 1
+                return "pass"
+
+            node.link.on_request = count  # type: ignore[assignment]  # a verdict
+        time.sleep(4)
+        assert {lease.state for lease in leases} == {"held"}
+        assert max(counts) < 200
