@@ -57,7 +57,7 @@ def evict(server: RedisServer, resource: str = "report") -> None:
     names = iter(range(1_000_000))
 
     def evicted() -> bool:
-        client.set(f"page:{next(names)}", b"x" * 20_000, ex=3600)
+        client.set(f"{{{resource}}}:page:{next(names)}", b"x" * 20_000, ex=3600)  # in a Cluster, in the same slot
         return not client.exists(keys(resource)[0])
 
     until(evicted, "an eviction")

@@ -158,12 +158,14 @@ def test_restart_without_persistence(nodes: RedlockServers) -> None:
     show_vote("crash_none", nodes, lambda node: node.restart(keep=False))
 
 
+@pytest.mark.soak
 def test_restart_between_two_snapshots(nodes: RedlockServers) -> None:
     """The node lacks the lease, and does not count."""
     nodes.nodes[2].server.client().save()
     show_vote("crash_snapshot", nodes, lambda node: node.restart())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("with_files", ["everysec"], indirect=True)
 def test_restart_under_appendfsync_everysec(with_files: RedlockServers) -> None:
     """The node lacks what was not on its disk, and does not count."""
@@ -186,6 +188,7 @@ def test_flushall_on_one_node_and_on_all(nodes: RedlockServers) -> None:
         assert not granted(hold)
 
 
+@pytest.mark.soak
 def test_a_backup_of_one_node_is_put_back(nodes: RedlockServers, tmp_path: Path) -> None:
     """The node lacks the lease, and does not count, because it was started again for it."""
     put_back = backup(nodes.nodes[2].server, tmp_path)
