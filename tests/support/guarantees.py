@@ -72,12 +72,16 @@ class Writer:
         assert self.accepted == sorted(self.accepted), "a stale write was accepted"
 
 
-def show(store: str, event: str, target: Target, happens: Event, heals: Event = nothing) -> None:
-    """While somebody holds a lease, ``happens()``; then another claims it. All is as the table says."""
+def show(
+    store: str, event: str, target: Target, happens: Event, heals: Event = nothing, second_target: Target | None = None
+) -> None:
+    """While somebody holds a lease, ``happens()``; then another claims it, on its own side of a network if need be. All
+    is as the table says."""
     cell = TABLE[store][event]
     with ExitStack() as stack:
         first, second = (
-            stack.enter_context(leasehold.connect(target if isinstance(target, str) else target())) for _ in range(2)
+            stack.enter_context(leasehold.connect(one if isinstance(one, str) else one()))
+            for one in (target, second_target or target)
         )
         data = Writer()
         if cell.exclusion == "lost":

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import leasehold
+from leasehold import StoreUnavailable
 from leasehold.stores.redis.protocol import keys
 from tests.support.servers.redis import RedisServer
+from tests.support.servers.redlock import RedlockNode, RedlockServers
 from tests.support.waiting import until
 
+HOUR = 3600.0  # seconds
 ROOM = 1 << 20  # bytes that are free before a server has to make room
 
 
@@ -57,9 +64,33 @@ def evict(server: RedisServer, resource: str = "report") -> None:
     names = iter(range(1_000_000))
 
     def evicted() -> bool:
-        client.set(f"page:{next(names)}", b"x" * 20_000, ex=3600)
+        client.set(f"{{{resource}}}:page:{next(names)}", b"x" * 20_000, ex=3600)  # in a Cluster, in the same slot
         return not client.exists(keys(resource)[0])
 
     until(evicted, "an eviction")
     client.config_set("maxmemory", 0)
     client.config_set("maxmemory-policy", "noeviction")
+
+
+# ---------------------------------------------------------------- masters of a Redlock
+
+
+def grow_old(servers: RedlockServers) -> RedlockServers:
+    """A node counts only when it has been up for the longest ttl: an hour passes on all of them."""
+    with leasehold.connect(servers.url) as hold, pytest.raises(StoreUnavailable):
+        hold.lock("first").try_acquire()
+    set_clocks(servers, HOUR)
+    return servers
+
+
+def set_clocks(servers: RedlockServers, seconds: float) -> None:
+    """All of them agree with each other."""
+    for node in servers.nodes:
+        node.clock.set_off(seconds)
+    for node in servers.nodes:
+        until(partial(_shows, node, seconds), "the node has noticed the time")
+
+
+def _shows(node: RedlockNode, seconds: float) -> bool:
+    up: int = node.server.client().info("server")["uptime_in_seconds"]
+    return up >= seconds or seconds <= 0

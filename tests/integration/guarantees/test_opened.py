@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import leasehold
 from leasehold._core.schemes import OPENED
+from tests.integration.guarantees.faults import grow_old
+from tests.support.servers.redlock import RedlockServers
 
 
 @pytest.fixture(params=OPENED)
@@ -18,14 +21,17 @@ def store(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> Iterator[str]:
     """Where it is. A store that is added says here how it is started."""
     if store == "memory":
-        return "memory://opened"
-    if store == "sqlite":
-        return f"sqlite:///{tmp_path}/leases.db"
-    found: str = request.getfixturevalue({"redis": "redis_server"}.get(store, f"redis_{store}")).url
-    return found
+        yield "memory://opened"
+    elif store == "sqlite":
+        yield f"sqlite:///{tmp_path}/leases.db"
+    elif store == "redlock":
+        with RedlockServers(3) as servers:
+            yield grow_old(servers).url
+    else:
+        yield request.getfixturevalue("redis_server" if store == "redis" else f"redis_{store}").url
 
 
 def test_it_grants(store: str, url: str) -> None:

@@ -8,7 +8,6 @@ counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ import leasehold
 from leasehold import StoreUnavailable
 from leasehold._core.guarantee_table import TABLE
 from leasehold.stores.redis.protocol import keys
-from tests.integration.guarantees.faults import backup, evict, power_failure
+from tests.integration.guarantees.faults import HOUR, backup, evict, grow_old, power_failure, set_clocks
 from tests.support.guarantees import (
     LONG,
     RESOURCE,
@@ -30,29 +29,6 @@ from tests.support.guarantees import (
 )
 from tests.support.servers.redlock import RedlockNode, RedlockServers
 from tests.support.waiting import until
-
-HOUR = 3600.0
-
-
-def grow_old(servers: RedlockServers) -> RedlockServers:
-    """A node counts only when it has been up for the longest ttl: an hour passes on all of them."""
-    with leasehold.connect(servers.url) as hold, pytest.raises(StoreUnavailable):
-        hold.lock("first").try_acquire()
-    set_clocks(servers, HOUR)
-    return servers
-
-
-def set_clocks(servers: RedlockServers, seconds: float) -> None:
-    """All of them agree with each other."""
-    for node in servers.nodes:
-        node.clock.set_off(seconds)
-    for node in servers.nodes:
-        until(partial(_shows, node, seconds), "the node has noticed the time")
-
-
-def _shows(node: RedlockNode, seconds: float) -> bool:
-    up: int = node.server.client().info("server")["uptime_in_seconds"]
-    return up >= seconds or seconds <= 0
 
 
 @pytest.fixture
@@ -158,12 +134,14 @@ def test_restart_without_persistence(nodes: RedlockServers) -> None:
     show_vote("crash_none", nodes, lambda node: node.restart(keep=False))
 
 
+@pytest.mark.soak
 def test_restart_between_two_snapshots(nodes: RedlockServers) -> None:
     """The node lacks the lease, and does not count."""
     nodes.nodes[2].server.client().save()
     show_vote("crash_snapshot", nodes, lambda node: node.restart())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("with_files", ["everysec"], indirect=True)
 def test_restart_under_appendfsync_everysec(with_files: RedlockServers) -> None:
     """The node lacks what was not on its disk, and does not count."""
@@ -186,6 +164,7 @@ def test_flushall_on_one_node_and_on_all(nodes: RedlockServers) -> None:
         assert not granted(hold)
 
 
+@pytest.mark.soak
 def test_a_backup_of_one_node_is_put_back(nodes: RedlockServers, tmp_path: Path) -> None:
     """The node lacks the lease, and does not count, because it was started again for it."""
     put_back = backup(nodes.nodes[2].server, tmp_path)

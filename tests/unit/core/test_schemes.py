@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import leasehold
@@ -17,11 +15,10 @@ ERRORS = {"http://host": InvalidRequest, "host": InvalidRequest, "etcd://host": 
 
 
 @each("store, scheme", SCHEMES)
-def test_every_scheme_leads_to_its_store(store: str, scheme: str, tmp_path: Path) -> None:
+def test_every_scheme_leads_to_its_store(store: str, scheme: str) -> None:
     """Whichever way it is written. A coordinator connects at its first call, so no server is needed here."""
-    places = {"sqlite": f"/{tmp_path}/leases.db", "unix": "/run/redis.sock"}
-    url = f"{scheme}://{places.get(scheme, 'host')}{'/service' if store == 'sentinel' else ''}"
-    with leasehold.connect(url) as hold:
+    place = "/run/redis.sock" if scheme == "unix" else OPENED[store].example.partition("://")[2]
+    with leasehold.connect(f"{scheme}://{place}") as hold:
         assert hold.guarantees.store == store == store_of(scheme)
 
 
