@@ -135,3 +135,20 @@ def test_a_sentinel_that_is_behind_is_not_followed(service: Service) -> None:
     first.thaw()
     assert party.do(lambda _: lease.release()) is True
     assert service.party().do(lambda hold: hold.lock("job").acquire(wait=10)).fence > lease.fence
+
+
+@MOSTLY_THREADS
+def test_a_primary_that_must_have_replicas_and_has_none_grants_nothing(service: Service) -> None:
+    """``min-replicas-to-write``, as the page advises: nothing was taken, and each call asks the Sentinels anew."""
+    primary = service.servers.primary
+    party, lease = service.acquire()
+    assert primary.ask("CONFIG SET min-replicas-to-write 1") == b"+OK\r\n"
+    try:
+        service.servers.cut_replication()
+        with pytest.raises(StoreUnavailable, match="refuses writes because it has too few replicas"):
+            party.do(lambda hold: hold.lock("other").acquire(wait=2))
+        service.servers.heal()
+        party.do(lambda hold: hold.lock("other").acquire(wait=10))
+        assert party.do(lambda _: lease.release()) is True
+    finally:
+        assert primary.ask("CONFIG SET min-replicas-to-write 0") == b"+OK\r\n"

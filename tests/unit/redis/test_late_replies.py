@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold import OutcomeUnknown, StoreUnavailable
-from leasehold.stores.redis import clients
+from leasehold.stores.redis import clients, failures
 from leasehold.stores.redis.connection import RedisConnection
 from leasehold.stores.redis.loop_connection import AsyncRedisSocket, LoopConnection
 from leasehold.stores.redis.server import SLOW_REPLY, Server
@@ -110,3 +110,11 @@ def test_a_sentinel_client_that_does_not_repeat_was_refused() -> None:
     error = ConnectionError("The previous master is now a slave")
     assert isinstance(clients.explained("Redis", error, retries=False), StoreUnavailable)
     assert isinstance(clients.explained("Redis", error, retries=True), OutcomeUnknown)
+
+
+def test_a_server_that_may_have_been_replaced_says_so_itself() -> None:
+    """As a reply of its own, or from within a script."""
+    for word in ("READONLY", "MASTERDOWN", "NOREPLICAS"):
+        assert failures.demoted(Exception(f"{word} this is not possible now"))
+        assert failures.demoted(Exception(f"ERR Error running script: -{word} this is not possible now"))
+    assert not failures.demoted(Exception("OOM command not allowed"))

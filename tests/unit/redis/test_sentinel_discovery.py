@@ -183,6 +183,17 @@ def test_a_user_who_may_not_ask_for_the_state_gets_the_address() -> None:
     assert script.locate() == OLD
 
 
+@pytest.mark.parametrize("reply", [[7, 8], [b"x", b"y"], [[b"host"], []], [[b"host", b"port"], []], [[None, None], []]])
+def test_a_reply_that_no_sentinel_sends_is_passed_over(reply: list[Any]) -> None:
+    """Something else listens there."""
+    script = Script()
+    script.say(a=reply, b=names(OLD, 1))
+    assert script.locate() == OLD
+    script.say(b="is down", c="is down")
+    with pytest.raises(StoreUnavailable, match="a:26379 replied with what no Sentinel says"):
+        script.locate()
+
+
 def test_the_time_is_divided_between_those_that_are_left() -> None:
     """One that does not answer leaves time for the others, and for connecting."""
     script = Script()

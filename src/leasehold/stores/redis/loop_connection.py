@@ -328,7 +328,7 @@ class LoopConnection:
             reply = await self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
         if type(reply) is ReplyError:
             if failures.demoted(reply):
-                self._leave()
+                self._leave(self._socket)
             raise self._server.refusal(reply) from reply
         return reply
 
@@ -339,7 +339,7 @@ class LoopConnection:
         reply = await self._exchange(pack(command), give_up)
         if type(reply) is ReplyError:
             if failures.demoted(reply):
-                self._leave()
+                self._leave(self._socket)
             raise reply
         return reply
 
@@ -366,13 +366,14 @@ class LoopConnection:
     async def _check_late_reply(self, socket: AsyncRedisSocket) -> None:
         """A server that stood still for so long may have been replaced meanwhile: then its reply does not count."""
         if not await self._server.confirms_async(socket.target, now=True):
-            self._leave()
+            self._leave(socket)
             raise failures.replaced(socket.target)
 
-    def _leave(self) -> None:
-        """The next request opens a new socket, and waiters claim their places there."""
-        if self._socket is not None:
-            self._socket.doubt()
+    def _leave(self, socket: AsyncRedisSocket | None) -> None:
+        """The next request opens a new socket, and waiters claim their places there. Another task may have seen to that
+        already."""
+        if socket is not None and socket is self._socket:
+            socket.doubt()
             self._notify(WAKE)
 
     # ------------------------------------------------------------ connecting
@@ -423,7 +424,7 @@ class LoopConnection:
         if now > self._check_at:
             self._check_at = now + self._server.check_every
             if not await self._server.confirms_async(socket.target):
-                self._leave()
+                self._leave(socket)
                 return False
         return True
 

@@ -227,14 +227,15 @@ class SentinelServer(Server):
                 self._put_first(sentinel)
             if best.epoch >= self._epoch:
                 break
-        if best is not None and best.epoch < self._epoch and answered <= len(order) // 2:
+        anew = best is not None and best.epoch < self._epoch
+        if anew and answered <= len(order) // 2:
             best, unsettled = None, True
             troubles.append("those that answer are behind what was known before")
         if best is None:
             raise (Unsettled if unsettled else StoreUnavailable)(
                 f"nothing was sent to {self.name}: no Sentinel names a primary that can be used: {'; '.join(troubles)}"
             )
-        self._adopt(best)
+        self._adopt(best, anew)
         return best
 
     def _confirmation(self, give_up: float) -> Generator[Question, list[Any], None]:
@@ -252,8 +253,7 @@ class SentinelServer(Server):
                 pause = min(CONFIRM_EVERY * 2**self._silent, LONGEST_SILENCE)
                 self._ask_at = time.monotonic() + pause
             return
-        if answer.epoch >= self._epoch:
-            self._adopt(answer)
+        self._adopt(answer)
 
     def _agreement(self, give_up: float) -> Generator[Question, list[Any], Answer | None]:
         """The primary by what all Sentinels say; None where none answers that is not behind."""
@@ -283,7 +283,10 @@ class SentinelServer(Server):
             service = self._only_service(found)
         questions = (("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service), ("SENTINEL", "MASTER", service))
         address, state = _without_login(login, (yield Question(sentinel, (*login, *questions), seconds)))
-        return _understood(address, state, service, self._sentinels.least_others)
+        try:
+            return _understood(address, state, service, self._sentinels.least_others)
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            raise Broken("replied with what no Sentinel says") from error
 
     def _login(self, sentinel: Target) -> tuple[Command, ...]:
         try:
@@ -309,8 +312,12 @@ class SentinelServer(Server):
             self._order.remove(sentinel)
             self._order.insert(0, sentinel)
 
-    def _adopt(self, answer: Answer) -> None:
+    def _adopt(self, answer: Answer, anew: bool = False) -> None:
+        """``anew``: most Sentinels were set up anew, so that their numbers are lower. Else a lower one is behind, or
+        was overtaken by another thread."""
         with self._lock:
+            if answer.epoch < self._epoch and not anew:
+                return
             if (answer.host, answer.port) != self._primary:
                 if self._primary is not None:
                     log.debug("the primary of %s is %s:%d now", self.place, answer.host, answer.port)
