@@ -93,7 +93,7 @@ class RedisConnection:
 
     def _renew_durably(self, op: Renew, give_up: float) -> Reply:
         """Both commands in one write on one socket."""
-        command = protocol.command(op)
+        command, sent = protocol.command(op), time.monotonic()
         try:
             socket = self.connect(give_up)
             for attempt in (command, protocol.with_text(command)):
@@ -107,6 +107,8 @@ class RedisConnection:
         except Broken as error:
             self.drop()
             raise failures.unanswered(self._server.name, error) from error
+        if self._check_at != NEVER and time.monotonic() - sent > SLOW_REPLY:
+            self._doubt(socket, give_up)
         if type(reply) is ReplyError:
             reply = self._after_error(reply, op, give_up)
         renewed = protocol.decode(reply, op)

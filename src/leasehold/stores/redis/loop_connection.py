@@ -275,6 +275,7 @@ class LoopConnection:
         """Both commands are sent on one socket without a pause."""
         command = protocol.command(op)
         socket = await self._ready(give_up)
+        sent = self._loop.time()
         try:
             for attempt in (command, protocol.with_text(command)):
                 wait = durable.confirmation(op.durability, give_up - self._loop.time())
@@ -286,6 +287,8 @@ class LoopConnection:
             raise failures.unreachable(self._server.name, error) from error
         except Broken as error:
             raise failures.unanswered(self._server.name, error) from error
+        if self._check_at != NEVER and self._loop.time() - sent > SLOW_REPLY:
+            await self._check_late_reply(socket)
         if type(reply) is ReplyError:
             reply = await self._after_error(reply, op, give_up)
         renewed = protocol.decode(reply, op)
