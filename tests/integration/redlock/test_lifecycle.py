@@ -108,6 +108,7 @@ def alarm() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that was not stored yet
 def test_an_interrupt_leaves_nothing(alarm: None) -> None:
     """At many moments of an acquire: nothing stays on any node, and the next acquire succeeds."""
     with aged(RedlockServers(3)) as servers, leasehold.connect(servers.url) as hold:

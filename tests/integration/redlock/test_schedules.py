@@ -187,7 +187,7 @@ def test_flushall_on_one_node(three: Stage) -> None:
     assert lease.state == "held"
     assert one.do(lambda _: lease.release()) is True
     three.nodes[1].cut_off()
-    with pytest.raises(StoreUnavailable, match="it was flushed or set up 0 s ago; it counts again in 300"):
+    with pytest.raises(StoreUnavailable, match="it was flushed or set up"):
         acquire(two)
     three.nothing_left()
 

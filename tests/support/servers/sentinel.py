@@ -153,9 +153,16 @@ class RedisSentinel(RedisReplicas):
         return self.await_another(old)
 
     def await_another(self, old: RedisServer) -> RedisServer:
-        """Wait until all Sentinels name another primary than this one, and it is one. It is returned."""
-        found: RedisServer = until(partial(self._named_instead, old), "the Sentinels name another primary")
-        return found
+        """Wait until all Sentinels name another primary than this one, and it is one. It is returned. On a busy machine
+        they may find no replica fit, and give up: then they are asked to try again."""
+        for _ in range(5):
+            end = time.monotonic() + GIVEN_UP
+            found = until(lambda: self._named_instead(old) or time.monotonic() > end, "another primary")  # noqa: B023 # called here
+            if found is not True:
+                return found  # type: ignore[no-any-return]  # of until
+            self._awake()[0].ask(f"SENTINEL FAILOVER {self.service}")
+        last: RedisServer = until(partial(self._named_instead, old), "the Sentinels name another primary")
+        return last
 
     def _named_instead(self, old: RedisServer) -> RedisServer | None:
         """The one that all Sentinels name, when it is another and is a primary."""
