@@ -16,6 +16,7 @@ from tests.support.servers.server import restore, start_together
 from tests.support.waiting import PATIENCE, until
 
 SLOTS = 16384
+GIVEN_UP = 20.0  # seconds after which a failover is forced
 MANUAL_FAILOVER = 5.0  # seconds after which a node gives up one that it was told to do
 
 
@@ -107,7 +108,14 @@ class RedisCluster:
         self._tls = tls
         self._login = login
         settings = [
-            *("--cluster-enabled", "yes", "--cluster-node-timeout", str(node_timeout_ms)),
+            *(
+                "--cluster-enabled",
+                "yes",
+                "--cluster-replica-validity-factor",
+                "0",  # a replica whose link was cut may take over, however long ago
+                "--cluster-node-timeout",
+                str(node_timeout_ms),
+            ),
             *FILLED,
             *(("--tls-cluster", "yes", "--tls-replication", "yes") if tls else ()),
             *(("--masterauth", login[-1]) if login else ()),
@@ -219,7 +227,13 @@ class RedisCluster:
     def kill(self, master: RedisServer) -> RedisServer:
         """SIGKILL, and wait until a replica has taken over, which is returned."""
         slot = int(self._seen()[self.id_of(master)].slots[0].split("-")[0])
+        replicas = self.replicas_of(master)
         master.kill()
+        end = time.monotonic() + GIVEN_UP
+        until(lambda: self._settled() or time.monotonic() > end, "a replica takes over")
+        if not self._settled():  # on a busy machine an election may fail again and again
+            for replica in [one for one in replicas if one.awake][:1]:
+                replica.ask("CLUSTER FAILOVER TAKEOVER")
         self.settle()
         return self.owner(slot)
 
