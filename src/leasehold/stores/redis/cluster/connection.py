@@ -277,9 +277,11 @@ class ClusterConnection:
         return [push for push in pushes if push is not None]
 
     def _parse(self, message: Any) -> Push | None:
-        """Every connection has the same channel, but for those of single nodes."""
-        parsed = [one._parse(message) for one in list(self._at.values())]
-        return parsed[0] if parsed else None
+        if message[0] != b"sunsubscribe":
+            return protocol.push(self.address, message[2]) if message[0] in MESSAGES else None
+        for one in list(self._at.values()):  # the one whose channel it was drops its socket
+            one._parse(message)
+        return WAKE
 
     def receive(self) -> bool:
         """Take in what has arrived. True if there are pushes to read."""
