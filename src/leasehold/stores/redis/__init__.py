@@ -1,4 +1,4 @@
-"""The Redis and Valkey store: one server, the ledger as Lua, and connections of our own.
+"""The Redis and Valkey store: the ledger as Lua, and connections of our own.
 
 store                the port
 protocol             ops as commands, replies as the ledger's; scripts/ holds the Lua
@@ -10,6 +10,7 @@ loop_connection      an event loop's connection, with its socket
 watchdog_connection  the watchdog's connection: many renewals at once, pushes for holders
 handshake            the first commands on each connection
 client_store         the store over the commands of a user's own client
+cluster/             the store over a Redis Cluster
 redlock/             the store over a majority of independent masters
 
 failures             errors of the server and the network

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 
 from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import LISTINGS, Push, Reply, StoreOp
+from leasehold._core.ops import LISTINGS, Group, Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
@@ -36,7 +36,7 @@ def new_channel() -> str:
 class NodeConnection(RedisConnection):
     """A thread's connection to one node."""
 
-    __slots__ = ("_subscribed",)
+    __slots__ = ("_subscribed", "_tag")
     _server: Node
 
     def __init__(self, node: Node, channel: str, pushes: deque[Any], counts: bool = True) -> None:
@@ -44,13 +44,14 @@ class NodeConnection(RedisConnection):
         self.listen(channel)
         self._pushes = pushes
         self._subscribed = ""  # the channel of this node that the socket listens to
+        self._tag = ""  # and the hash tag in it
 
     def listen(self, channel: str) -> None:
         """Subscribe to this one from the next socket on."""
         self.address = self._channel = channel
 
     def use(self, socket: RedisSocket, gets_pushes: bool) -> RedisSocket:
-        self._subscribed = self._server.channel(self._channel)
+        self._subscribed, self._tag = self._server.channel(self._channel), self._server.tag
         return super().use(socket, gets_pushes)
 
     def connected(self) -> bool:
@@ -60,8 +61,9 @@ class NodeConnection(RedisConnection):
         return super().execute(self._addressed(op, time.monotonic() + op.budget_ms / 1000))
 
     def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
-        if self._subscribed == self._server.channel(self._channel):
-            prepare(template, self._server, budget_ms)
+        node = self._server
+        if self._tag == node.tag and (self._tag or not node.sharded):  # it listens to the channel of this node
+            prepare(template, node, budget_ms)
             return super().claim(template, owner, floor, budget_ms)
         return self.execute(template.claim(owner, floor, budget_ms))
 
@@ -159,7 +161,7 @@ class ClusterConnection:
         try:
             if type(op) in LISTINGS:
                 return self._reply(self._routing(give_up).page(op), give_up)
-            slot = cluster.usual_slot(op, now)
+            slot = None if type(op) is Group else cluster.usual_slot(op.resource, now)
             node = None if slot is None else cluster.owner(slot)
             if node is None or node not in self._at or cluster.doubted:
                 return self._reply(self._routing(give_up).op(op), give_up)
@@ -174,15 +176,15 @@ class ClusterConnection:
     def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same for the first claim of an acquire, quicker: most of it is packed already."""
         cluster, now = self._cluster, time.monotonic()
-        op = template.claim(owner, floor, budget_ms)
-        slot = None if cluster.by_namespace else cluster.usual_slot(op, now)
+        slot = None if cluster.by_namespace else cluster.usual_slot(template.request.name.text, now)
         node = None if slot is None else cluster.owner(slot)
         if node is None or node not in self._at or cluster.doubted:
-            return self.execute(op)
+            return self.execute(template.claim(owner, floor, budget_ms))
         give_up = now + budget_ms / 1000
         try:
             return self._at[node].claim(template, owner, floor, budget_ms)
         except LeaseholdError as error:
+            op = template.claim(owner, floor, budget_ms)
             try:
                 return self._reply(self._routing(give_up).op(op, (node, error)), give_up)
             except LeaseholdError as final:
@@ -275,9 +277,11 @@ class ClusterConnection:
         return [push for push in pushes if push is not None]
 
     def _parse(self, message: Any) -> Push | None:
-        """Every connection has the same channel, but for those of single nodes."""
-        parsed = [one._parse(message) for one in list(self._at.values())]
-        return parsed[0] if parsed else None
+        if message[0] != b"sunsubscribe":
+            return protocol.push(self.address, message[2]) if message[0] in MESSAGES else None
+        for one in list(self._at.values()):  # the one whose channel it was drops its socket
+            one._parse(message)
+        return WAKE
 
     def receive(self) -> bool:
         """Take in what has arrived. True if there are pushes to read."""

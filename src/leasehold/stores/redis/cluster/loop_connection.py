@@ -9,7 +9,7 @@ from copy import copy
 
 from leasehold._core.driver import drive_async
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import LISTINGS, Push, Reply, StoreOp
+from leasehold._core.ops import LISTINGS, Group, Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
@@ -36,6 +36,7 @@ class NodeLoopConnection(LoopConnection):
         super().__init__(node, notify, lambda connection: None)
         self.address = self._channel = channel
         self._subscribed = ""  # the channel of this node that the socket listens to
+        self._tag = ""  # and the hash tag in it
 
     def connected(self) -> bool:
         return self._socket is not None
@@ -44,8 +45,9 @@ class NodeLoopConnection(LoopConnection):
         return await super().execute_async(await self._addressed(op, self._loop.time() + op.budget_ms / 1000))
 
     async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
-        if self._subscribed == self._server.channel(self._channel):
-            prepare(template, self._server, budget_ms)
+        node = self._server
+        if self._tag == node.tag and (self._tag or not node.sharded):  # it listens to the channel of this node
+            prepare(template, node, budget_ms)
             return await super().claim_async(template, owner, floor, budget_ms)
         return await self.execute_async(template.claim(owner, floor, budget_ms))
 
@@ -64,7 +66,7 @@ class NodeLoopConnection(LoopConnection):
 
     async def _shake_hands(self, socket: AsyncRedisSocket, target: Target) -> bool:
         pushes = await super()._shake_hands(socket, target)
-        self._subscribed = self._server.channel(self._channel)
+        self._subscribed, self._tag = self._server.channel(self._channel), self._server.tag
         return pushes
 
     def _pushed(self, message: Any) -> None:
@@ -154,7 +156,7 @@ class ClusterLoopConnection:
         try:
             if type(op) in LISTINGS:
                 return await self._reply(self._routing(give_up).page(op), give_up)
-            slot = cluster.usual_slot(op, now)
+            slot = None if type(op) is Group else cluster.usual_slot(op.resource, now)
             node = None if slot is None else cluster.owner(slot)
             if node is None or node not in self._at or cluster.doubted:
                 return await self._reply(self._routing(give_up).op(op), give_up)
@@ -169,15 +171,15 @@ class ClusterLoopConnection:
     async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same for the first claim of an acquire, quicker: most of it is packed already."""
         cluster, now = self._cluster, self._loop.time()
-        op = template.claim(owner, floor, budget_ms)
-        slot = None if cluster.by_namespace else cluster.usual_slot(op, now)
+        slot = None if cluster.by_namespace else cluster.usual_slot(template.request.name.text, now)
         node = None if slot is None else cluster.owner(slot)
         if node is None or node not in self._at or cluster.doubted:
-            return await self.execute_async(op)
+            return await self.execute_async(template.claim(owner, floor, budget_ms))
         give_up = now + budget_ms / 1000
         try:
             return await self._at[node].claim_async(template, owner, floor, budget_ms)
         except LeaseholdError as error:
+            op = template.claim(owner, floor, budget_ms)
             try:
                 return await self._reply(self._routing(give_up).op(op, (node, error)), give_up)
             except LeaseholdError as final:

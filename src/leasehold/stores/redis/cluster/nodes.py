@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 import hiredis
 
 from leasehold._core.light_typing import Any
-from leasehold._core.ops import Group, StoreOp
+from leasehold._core.ops import StoreOp
 from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.cluster import naming
@@ -159,7 +159,7 @@ class Cluster:
         self._masters: list[Node] = []
         self.reading = threading.RLock()  # a signal handler may need the map while its thread is in here
         self.read_at = 0.0  # when the map was last read
-        self._slots: dict[str, int] = {}  # of resources that were used lately
+        self._usual: dict[str, int] = {}  # the slots of resources that were used lately
         self._checked: set[str] = set()  # namespaces
         self._check_again_at = 0.0
         self.unreadable = ""  # why the map could not be read
@@ -203,22 +203,21 @@ class Cluster:
 
     def slot(self, resource: str) -> int:
         """The slot of a resource."""
-        slot = self._slots.get(resource)
-        if slot is None:
-            slot = slot_of(f"{{{self.stored_name(resource)}}}")
-            if len(self._slots) >= MOST_KNOWN:
-                self._slots.clear()
-            self._slots[resource] = slot
-        return slot
+        return slot_of(f"{{{self.stored_name(resource)}}}")
 
-    def usual_slot(self, op: StoreOp, now: float) -> int | None:
-        """The slot of a single resource in a namespace whose setting was checked lately; else None."""
+    def usual_slot(self, resource: str, now: float) -> int | None:
+        """The slot of a resource that was used lately, in a namespace whose setting was checked; else None."""
         if now >= self._check_again_at:
             self._check_again_at = now + CHECK_AGAIN
             self._checked.clear()
-            self._slots.clear()
-        slot = self._slots.get(op.resource)
-        return slot if slot is not None and type(op) is not Group and not self.unchecked(op.resource) else None
+            self._usual.clear()
+        return self._usual.get(resource)
+
+    def remember(self, resource: str, slot: int) -> None:
+        """This one was checked."""
+        if len(self._usual) >= MOST_KNOWN:
+            self._usual.clear()
+        self._usual[resource] = slot
 
     def unchecked(self, resource: str) -> bool:
         """True for a namespace whose setting is not known yet."""

@@ -82,6 +82,7 @@ class Routing(NamedTuple):
             if cluster.unchecked(resource):
                 command = naming.marker(resource, cluster.by)
                 cluster.check(resource, (yield from self.to_slot(slot_of(key_of(command)), command)))
+            cluster.remember(resource, slot)
         return slot
 
     def to_slot(
