@@ -108,6 +108,7 @@ def alarm() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.filterwarnings("ignore:unclosed")  # an interrupt came between the making of a socket and its use
 def test_an_interrupt_leaves_nothing(alarm: None) -> None:
     """At many moments of an acquire: nothing stays on any node, and the next acquire succeeds."""
     with aged(RedlockServers(3)) as servers, leasehold.connect(servers.url) as hold:
