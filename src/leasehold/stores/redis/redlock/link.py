@@ -232,7 +232,11 @@ class Link:
                 theirs.close()
 
         self._sock, self._state, self._used = ours, LOOKUP, time.monotonic()
-        threading.Thread(target=look_up, name="leasehold-resolver", daemon=True).start()
+        try:
+            threading.Thread(target=look_up, name="leasehold-resolver", daemon=True).start()
+        except RuntimeError as error:
+            theirs.close()
+            raise Broken(f"no thread can be started to look up its name: {error}") from error
 
     def _looked_up(self) -> None:
         if self._sock is not None:
