@@ -141,6 +141,10 @@ class Link:
         """What is submitted leaves at once."""
         return self._state == READY and not self._out
 
+    def is_late(self) -> bool:
+        """Replies are still to come."""
+        return bool(self._owed)
+
     def owes(self) -> bool:
         """True while something is under way that must arrive."""
         return any(one.on_failure is not None for one in (*self._owed, *self._unsent))
@@ -409,8 +413,10 @@ class Link:
         self._owed.popleft()
         again = exchange.expect_in_full()
         if not again:
+            self.node.has_run(exchange.commands)
             exchange.complete(self.node.now())
             return
+        self.node.lost_scripts()
         self._owed.append(exchange)
         self._out += again
         self._flush()

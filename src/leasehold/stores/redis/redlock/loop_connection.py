@@ -99,8 +99,10 @@ class LoopExchange:
         missing = [at for at, reply in enumerate(self._replies) if commands.unknown_script(reply)]
         if missing and self._wanted and not self._in_full:
             self._in_full = True
+            self._node.lost_scripts()
             self._connect(missing, [pack(commands.with_text(self._batch[at])) for at in missing])
         else:
+            self._node.has_run(self._batch)
             self._finish(self._replies)
 
     def _broke(self, error: BaseException | None) -> None:
