@@ -77,8 +77,8 @@ def trouble(node: RedlockNode, kind: str) -> None:
         node.restart(keep=False)
 
 
-@pytest.mark.parametrize("seed", [7, 11])
-@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seed", [7, pytest.param(11, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.soak)])
 def test_one_holder_at_a_time_while_a_minority_is_in_trouble(five: Stage, seed: int, seconds: float) -> None:
     """No two believe at once, each fence is higher than the last, and nothing is left behind."""
     chance = random.Random(seed)

@@ -226,9 +226,9 @@ def test_tls_and_a_password(flavour: str, certificates: Certificates) -> None:
 
 
 def test_renewals_of_many_leases_travel_together() -> None:
-    """Two hundred leases outlive their ttl, and each node gets few writes for them."""
+    """A hundred leases outlive their ttl, and each node gets few writes for them."""
     with aged(RedlockServers(3)) as servers, leasehold.connect(servers.url) as hold:
-        leases: list[Any] = [hold.lock("row", number, ttl=3).acquire() for number in range(200)]
+        leases: list[Any] = [hold.lock("row", number, ttl=1.5).acquire() for number in range(100)]
         counts = [0, 0, 0]
         for place, node in enumerate(servers.nodes):
 
@@ -237,6 +237,6 @@ def test_renewals_of_many_leases_travel_together() -> None:
                 return "pass"
 
             node.link.on_request = count  # type: ignore[assignment]  # a verdict
-        time.sleep(4)
+        time.sleep(2)
         assert {lease.state for lease in leases} == {"held"}
-        assert max(counts) < 200
+        assert max(counts) < 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,12 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 
-def warm(party: Any) -> None:
-    """Its connections are open, and the nodes know the scripts."""
+def warm(stage: Stage, party: Any) -> None:
+    """Its connections are open, the nodes know the scripts, and none has anything left to do: a release returns when a
+    majority has it."""
     for _ in range(3):
         assert give_back(party, acquire(party)) is True
+    stage.nothing_left()
 
 
 def give_back(party: Any, lease: Any) -> Any:
@@ -48,7 +50,7 @@ def counting(nodes: list[RedlockNode]) -> list[int]:
 def test_an_acquire_takes_two_round_trips(five: Stage) -> None:
     """One for the claim and one for the fence; a node that gave the highest fence gets only the first."""
     party = five.party()
-    warm(party)
+    warm(five, party)
     for node in five.nodes:
         node.link.settle()
     counts = counting(five.nodes)
@@ -61,9 +63,8 @@ def test_an_acquire_takes_two_round_trips(five: Stage) -> None:
 def test_a_slow_node_does_not_slow_the_majority(three: Stage) -> None:
     """Nothing comes from it until everything is over: acquire, extend, a refusal and release return all the same."""
     one, two = three.party(), three.party()
-    warm(one)
-    warm(two)
-    three.nothing_left()  # a release returns when a majority has it
+    warm(three, one)
+    warm(three, two)
     three.nodes[1].link.hold_replies()
     lease = acquire(one)
     one.do(lambda _: lease.extend(20))
@@ -78,7 +79,7 @@ def test_late_replies_are_not_taken_for_those_of_the_next_request(three: Stage) 
     """Replies to five acquires and releases come at once, in the middle of the sixth: each lease is released, and no
     fence comes twice."""
     party = three.party()
-    warm(party)
+    warm(three, party)
     fences = []
     three.nodes[0].link.hold_replies()
     for number in range(10):
@@ -94,7 +95,7 @@ def test_late_replies_are_not_taken_for_those_of_the_next_request(three: Stage) 
 def test_a_minority_is_cut_off_and_comes_back(three: Stage) -> None:
     """Leases are granted, renewed and released without it, and it takes part again when it is back."""
     party = three.party()
-    warm(party)
+    warm(three, party)
     three.nodes[2].cut_off()
     lease = acquire(party)
     party.do(lambda _: lease.extend(20))
@@ -115,7 +116,7 @@ def test_a_minority_is_cut_off_and_comes_back(three: Stage) -> None:
 def test_a_firewall_forgets_a_minority(three: Stage) -> None:
     """Nobody is told, and nobody waits for it."""
     party = three.party()
-    warm(party)
+    warm(three, party)
     three.nodes[0].link.blackhole()
     for _ in range(3):
         lease = acquire(party)
@@ -125,7 +126,7 @@ def test_a_firewall_forgets_a_minority(three: Stage) -> None:
 def test_without_a_majority_nothing_is_taken(three: Stage) -> None:
     """The error names the nodes that are missing, and the one that granted is free again."""
     party = three.party()
-    warm(party)
+    warm(three, party)
     three.only(1)
     with pytest.raises(StoreUnavailable, match=r"2 of 3 Redlock nodes do not count, and 2 must: .*cannot be reached"):
         acquire(party)
@@ -135,7 +136,7 @@ def test_without_a_majority_nothing_is_taken(three: Stage) -> None:
 def test_a_majority_that_is_silent(three: Stage) -> None:
     """Its claims are held up, and arrive when everything is over: they get nothing, or are withdrawn."""
     party = three.party()
-    warm(party)
+    warm(three, party)
     for node in three.nodes[:2]:
         node.link.hold_requests()
     with pytest.raises(StoreUnavailable, match="did not answer"):
@@ -163,17 +164,14 @@ def test_the_watchdog_renews_on_a_majority(three: Stage) -> None:
     party = three.party()
     three.nodes[1].cut_off()
     lease = acquire(party, ttl=0.6)
-    before = lease.expires_at if hasattr(lease, "expires_at") else None
-    watched = threading.Event()
-    watched.wait(2.0)
+    time.sleep(1.3)
     assert lease.state in ("held", "unsure") and lease.remaining() > 0
-    assert before is None or lease.expires_at > before
 
 
 def test_a_refused_claim_is_withdrawn_on_all_nodes(three: Stage) -> None:
     """The holder has two nodes; the third grants to another party, and is free again at once."""
     one, two = three.party(), three.party()
-    warm(two)
+    warm(three, two)
     three.only(0, 1)
     acquire(one)
     three.only(0, 1, 2)
@@ -185,7 +183,7 @@ def test_a_withdrawal_reaches_a_node_that_was_cut_off(three: Stage) -> None:
     """The claim of the second arrived, its reply did not, and then the node was gone: the withdrawal comes when it is
     back."""
     one, two = three.party(), three.party()
-    warm(two)
+    warm(three, two)
     three.only(0, 1)
     acquire(one)
     node = three.nodes[2]
@@ -225,6 +223,36 @@ def test_a_wait_ends_in_time_and_leaves_nothing(three: Stage) -> None:
     assert lease.owner.startswith(caught.value.holder)
     assert one.do(lambda _: lease.release()) is True
     three.nothing_left()
+
+
+def test_nodes_that_lose_their_scripts(three: Stage) -> None:
+    """They are sent again, for claims, fences, releases and withdrawals alike."""
+    one, two = three.party(), three.party()
+    warm(three, one)
+    warm(three, two)
+    for node in three.nodes:
+        node.server.client().script_flush()
+    lease = acquire(one)
+    for node in three.nodes:
+        node.server.client().script_flush()
+    assert acquire(two) is None
+    one.do(lambda _: lease.extend(20))
+    for node in three.nodes:
+        node.server.client().script_flush()
+    assert give_back(one, lease) is True
+    three.nothing_left()
+
+
+def test_a_master_that_is_made_a_replica(three: Stage) -> None:
+    """It takes no writes, and does not count; the others do."""
+    party = three.party()
+    warm(three, party)
+    three.nodes[2].server.client().replicaof("127.0.0.1", three.nodes[0].server.port)
+    for _ in range(3):
+        assert give_back(party, acquire(party)) is True
+    three.nodes[2].server.client().client_kill_filter(_type="normal", skipme=True)
+    for _ in range(3):
+        assert give_back(party, acquire(party)) is True
 
 
 def test_extend_by_a_majority(three: Stage) -> None:

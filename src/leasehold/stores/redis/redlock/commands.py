@@ -10,6 +10,7 @@ from leasehold.stores.redis.protocol import COUNT, Command, Script, keys
 MARKER = "lock:v1:redlock"
 VOTE, RAISE_FENCE, MARK = Script("vote", 7), Script("raise_fence", 2), Script("mark", 1)
 _own = {script.sha: script for script in (VOTE, RAISE_FENCE, MARK)}
+_sha_by_text = {script.text: script.sha for script in (*_own.values(), *protocol.SCRIPTS)}
 
 
 def vote(op: ops.Claim, longest_ttl_ms: int) -> Command:
@@ -31,6 +32,11 @@ def with_text(command: Command) -> Command:
     """The same command for a node that does not have the script."""
     script = _own.get(command[1])
     return protocol.with_text(command) if script is None else ("EVAL", script.text, *command[2:])
+
+
+def sha(command: Command) -> str:
+    """That of a script which is sent in full."""
+    return _sha_by_text[command[1]]
 
 
 def unknown_script(reply: Any) -> bool:

@@ -13,6 +13,7 @@ from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import protocol
 from leasehold.stores.redis.protocol import pack
+from leasehold.stores.redis.redlock import commands
 from leasehold.stores.redis.redlock.link import Exchange, Link
 from leasehold.stores.redis.redlock.rounds import Answer, Leave, Round
 
@@ -118,9 +119,10 @@ class RedlockConnection:
             if op is None:
                 continue
             later = self._store.withdrawals.later(place, op, until)
-            if self._links[place].is_open():
-                batch = self._store.nodes[place].taught([protocol.command(op)])
-                self._links[place].submit(batch, pack(batch[0]), later)
+            link, command = self._links[place], protocol.command(op)
+            if link.is_open():  # one that is late may be about to reply that it has lost its scripts
+                batch = [commands.with_text(command)] if link.is_late() else link.node.taught([command])
+                link.submit(batch, pack(batch[0]), later)
             else:
                 later()
         return ()

@@ -141,6 +141,10 @@ class Link:
         """What is submitted leaves at once."""
         return self._state == READY and not self._out
 
+    def is_late(self) -> bool:
+        """Replies are still to come."""
+        return bool(self._owed)
+
     def owes(self) -> bool:
         """True while something is under way that must arrive."""
         return any(one.on_failure is not None for one in (*self._owed, *self._unsent))
@@ -232,7 +236,11 @@ class Link:
                 theirs.close()
 
         self._sock, self._state, self._used = ours, LOOKUP, time.monotonic()
-        threading.Thread(target=look_up, name="leasehold-resolver", daemon=True).start()
+        try:
+            threading.Thread(target=look_up, name="leasehold-resolver", daemon=True).start()
+        except RuntimeError as error:
+            theirs.close()
+            raise Broken(f"no thread can be started to look up its name: {error}") from error
 
     def _looked_up(self) -> None:
         if self._sock is not None:
@@ -405,8 +413,10 @@ class Link:
         self._owed.popleft()
         again = exchange.expect_in_full()
         if not again:
+            self.node.has_run(exchange.commands)
             exchange.complete(self.node.now())
             return
+        self.node.lost_scripts()
         self._owed.append(exchange)
         self._out += again
         self._flush()

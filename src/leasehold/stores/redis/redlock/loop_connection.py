@@ -41,6 +41,7 @@ class LoopExchange:
         self._sent = False
         self._sent_at = node.now()
         self._in_full = False
+        self._wanted = True
         self.answer: Answer | None = None
 
     def start(self, packed: Sequence[bytes]) -> None:
@@ -53,6 +54,7 @@ class LoopExchange:
 
     def abandon(self) -> Answer:
         """The caller waits no longer. What has not left is not sent any more."""
+        self._wanted = False
         if self.answer is not None:
             return self.answer
         if self._sent:
@@ -95,10 +97,12 @@ class LoopExchange:
         if self._left:
             return
         missing = [at for at, reply in enumerate(self._replies) if commands.unknown_script(reply)]
-        if missing and not self._in_full:
+        if missing and self._wanted and not self._in_full:
             self._in_full = True
+            self._node.lost_scripts()
             self._connect(missing, [pack(commands.with_text(self._batch[at])) for at in missing])
         else:
+            self._node.has_run(self._batch)
             self._finish(self._replies)
 
     def _broke(self, error: BaseException | None) -> None:

@@ -31,24 +31,36 @@ class NodeServer(Server):
         self.quorum = quorum
         self.longest_ttl_ms = longest_ttl_ms
         self.now = now
-        self._known: set[str] = set()  # scripts that this node was sent in full since it started
+        self._known: set[str] = set()  # scripts that this node has run since it started
 
     def taught(self, batch: Sequence[Command]) -> Sequence[Command]:
-        """The same commands, with scripts in full that this node has not been sent yet. It may reply that it does not
-        know one when nobody reads that any more."""
+        """The same commands, with scripts in full that this node has not run yet. It could reply that it does not know
+        one when nobody reads that any more."""
         if all(command[0] != "EVALSHA" or command[1] in self._known for command in batch):
             return batch
+        new: set[str] = set()
         found = []
         for command in batch:
-            new = command[0] == "EVALSHA" and command[1] not in self._known
-            self._known.add(command[1] if new else "")
-            found.append(commands.with_text(command) if new else command)
+            unknown = command[0] == "EVALSHA" and command[1] not in self._known and command[1] not in new
+            if unknown:
+                new.add(command[1])
+            found.append(commands.with_text(command) if unknown else command)
         return found
+
+    def has_run(self, batch: Sequence[Command]) -> None:
+        """It has replied to these, and knows their scripts from now on."""
+        for command in batch:
+            if command[0] == "EVAL":
+                self._known.add(commands.sha(command))
+
+    def lost_scripts(self) -> None:
+        """It did not know one: SCRIPT FLUSH."""
+        self._known = set()
 
     def introduce(self, run_id: str, uptime: int, now: float) -> None:
         """A connection was opened."""
         if self.quorum.nodes[self.number].run_id != run_id:
-            self._known = set()
+            self.lost_scripts()
         self.quorum.introduce(self.number, run_id, uptime, now)
 
     def handshake(self, target: Target, channel: str) -> Handshake:
