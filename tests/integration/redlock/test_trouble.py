@@ -70,7 +70,7 @@ def test_a_slow_node_does_not_slow_the_majority(three: Stage) -> None:
     one.do(lambda _: lease.extend(20))
     assert acquire(two) is None
     assert one.do(lambda _: lease.release()) is True
-    assert three.nodes[1].link.waiting > 0
+    until(lambda: three.nodes[1].link.waiting > 0, "its replies wait in the network")
     three.nodes[1].link.release()
     three.nothing_left()
 
