@@ -138,6 +138,7 @@ class RedlockConnection:
         try:
             for link in self._links:
                 link.check()
+            self._poll(0.0)  # a link that is being opened goes on
             return not any(link.owes() for link in self._links)
         finally:
             in_use.release()
