@@ -20,6 +20,7 @@ from leasehold.stores.redis.redlock.rounds import Answer, Leave, Round
 if TYPE_CHECKING:
     from leasehold.stores.redis.redlock.store import RedlockStore
 
+CHECK_SECONDS = 0.02  # for a check from the background to end
 LAST_SECONDS = 0.25  # for what must still arrive when the connection is closed
 
 
@@ -123,9 +124,24 @@ class RedlockConnection:
             if link.is_open():  # one that is late may be about to reply that it has lost its scripts
                 batch = [commands.with_text(command)] if link.is_late() else link.node.taught([command])
                 link.submit(batch, pack(batch[0]), later)
+                self._store.withdrawals.watch(self)
             else:
                 later()
         return ()
+
+    def settled(self) -> bool:
+        """True when nothing is under way any more that must arrive. Called from the background, while the connection
+        may be idle: nobody else would notice that it broke."""
+        in_use = self._in_use
+        if not in_use.acquire(blocking=False):
+            return False
+        try:
+            for link in self._links:
+                link.check()
+            self._poll(0.0)  # a link that is being opened goes on
+            return not any(link.owes() for link in self._links)
+        finally:
+            in_use.release()
 
     def _poll(self, seconds: float) -> bool:
         """Let every link go on that can. False when there was nothing, or nothing is expected any more."""
@@ -153,7 +169,7 @@ class RedlockConnection:
         one finds it broken."""
         self._forget(self)
         in_use = self._in_use
-        if not in_use.acquire(blocking=False):
+        if not in_use.acquire(timeout=CHECK_SECONDS):
             self._closed.set()
             for link in self._links:
                 link.hang_up()

@@ -141,6 +141,11 @@ class Link:
         """What is submitted leaves at once."""
         return self._state == READY and not self._out
 
+    def check(self) -> None:
+        """Read what has arrived, and give up on what does not come."""
+        if self._state == READY:
+            self._check(time.monotonic())
+
     def is_late(self) -> bool:
         """Replies are still to come."""
         return bool(self._owed)

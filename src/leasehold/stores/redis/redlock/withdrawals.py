@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any
@@ -15,11 +16,13 @@ from leasehold.stores.redis import protocol
 from leasehold.stores.redis.redlock.rounds import Round, withdrawal_again
 
 if TYPE_CHECKING:
+    from leasehold.stores.redis.redlock.connection import RedlockConnection
     from leasehold.stores.redis.redlock.store import RedlockStore
 
 MOST = 10_000  # of one node: beyond that the oldest are left to expire
 BATCH = 250  # in one write
 TRY_SECONDS = 0.5
+LINGER = 1.0  # seconds without work after which the thread ends: contention brings them one after the other
 FIRST_PAUSE, LAST_PAUSE = 0.02, 1.0
 
 
@@ -30,6 +33,7 @@ class Withdrawals:
         self._store = store
         self._lock = threading.RLock()
         self._open: list[dict[Withdraw, float]] = [{} for _ in store.nodes]  # for each node: until when
+        self._owing: weakref.WeakSet[RedlockConnection] = weakref.WeakSet()  # over which some have left
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._closed = False
@@ -44,30 +48,51 @@ class Withdrawals:
             waiting[withdrawal_again(op)] = until
             if len(waiting) > MOST:
                 del waiting[next(iter(waiting))]
-            if self._thread is None and not self._closed:
-                thread = threading.Thread(target=self._run, name="leasehold-withdrawals", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError:  # no thread can be started now; they expire, or go with the next one
-                    return
-                self._thread = thread
+            self._start()
+
+    def watch(self, connection: RedlockConnection) -> None:
+        """Withdrawals have left over this connection: see to it that they arrive."""
+        with self._lock:
+            self._owing.add(connection)
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closed:
+            thread = threading.Thread(target=self._run, name="leasehold-withdrawals", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no thread can be started now; they expire, or go with the next one
+                return
+            self._thread = thread
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE
+        pause, idle_since = FIRST_PAUSE, time.monotonic()
         connection = self._store.own_connection()
         try:
             while not self._closed:
                 try:
+                    self._check_owing()
                     pause = FIRST_PAUSE if self._try(connection) else min(2 * pause, LAST_PAUSE)
                 except Exception as error:  # a bug here must not end the others
                     log.warn("withdrawals on a Redlock had an error and go on: %r", error, error=error)
                 with self._lock:
-                    if not any(self._open) or self._closed:
+                    if any(self._open) or self._owing:
+                        idle_since = time.monotonic()
+                    if time.monotonic() - idle_since > LINGER:
                         self._thread = None
                         return
                 self._wake.wait(pause)
         finally:
             connection.close()
+
+    def _check_owing(self) -> None:
+        """A connection that is used meanwhile is put back by its own thread."""
+        with self._lock:
+            owing, self._owing = list(self._owing), weakref.WeakSet()
+        for connection in owing:
+            if not connection.settled():
+                with self._lock:
+                    self._owing.add(connection)
 
     def _try(self, connection: Any) -> bool:
         """Send what is left. True if any node confirmed some."""
