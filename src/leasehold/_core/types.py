@@ -144,10 +144,10 @@ class Capabilities(NamedTuple):
     durability: bool = False  # ``durability=``: a renewal can wait until replicas, or the disk, have confirmed it
     shared: bool = True  # several may hold together: read-write locks and semaphores
     groups: bool = True  # several resources in one step: ``all``
+    one_slot: bool = False  # ``all`` takes only those that are in one slot of a Cluster
     handover: bool = True  # transfer and adopt
     evictions: bool = True  # evict and revoke
     longest_ttl_ms: int = MAX_TTL_MS  # of a lease, and of ``extend``
-    together: bool = True  # ``all`` takes any locks of a coordinator; else only those that are in one slot
 
 
 def visible_holders(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]:
