@@ -83,6 +83,7 @@ def old_side(behind: RedisSentinel) -> Iterator[tuple[str, list[Proxy]]]:
         yield f"redis+sentinel://{hosts}/{behind.service}/0", networks
 
 
+@pytest.mark.soak  # Sentinels that cannot tell the old primary may take minutes on a busy machine
 def test_a_primary_is_cut_off_from_its_sentinels(behind: RedisSentinel, old_side: tuple[str, list[Proxy]]) -> None:
     """Both primaries grant. A later fence of the old one, whose clock is a little behind, is lower: it is refused."""
     url, networks = old_side

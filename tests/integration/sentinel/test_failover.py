@@ -200,6 +200,7 @@ def test_a_stopped_primary_that_comes_back_grants_nobody_who_waits(service: Serv
 
 
 @MOSTLY_THREADS
+@pytest.mark.soak  # Sentinels that cannot tell the old primary may take minutes on a busy machine
 def test_an_old_primary_that_the_sentinels_cannot_reach_is_left(service: Service) -> None:
     """It never becomes a replica and closes no connection. Clients that can reach it are told by the Sentinels."""
     old = service.servers.primary
@@ -218,6 +219,7 @@ def test_an_old_primary_that_the_sentinels_cannot_reach_is_left(service: Service
         assert old.ask("ACL SETUSER default +@all") == b"+OK\r\n"
 
 
+@pytest.mark.soak  # Sentinels that cannot tell the old primary may take minutes on a busy machine
 def test_a_busy_connection_leaves_an_old_primary_that_the_sentinels_cannot_reach(service: Service) -> None:
     """It asks the Sentinels now and then, also when it is never idle."""
     old = service.servers.primary

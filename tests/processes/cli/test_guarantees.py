@@ -73,7 +73,7 @@ def test_completion(desk: Desk) -> None:
     """The command and the names of the stores."""
     assert offered(desk, "leasehold gua") == {"guard", "guarantees"}
     assert offered(desk, "leasehold guarantees ") == set(OPENED)
-    assert offered(desk, "leasehold guarantees r") == {"redis"}
+    assert offered(desk, "leasehold guarantees r") == {"redis", "redlock"}
 
 
 def test_colours_on_a_terminal(desk: Desk) -> None:

@@ -32,9 +32,10 @@ class Path:
         sys.setprofile(None)
 
     def until_request(self, nth: int) -> list[str]:
-        """The calls before that request, and the requests before it."""
+        """The calls before that request, and the requests before it. Whether a lease finds its file in the watchdog's
+        schedule, or a new one is begun, depends on the time."""
         requests = [place for place, step in enumerate(self.steps) if step == REQUEST]
-        return self.steps[: requests[nth - 1]]
+        return [step for step in self.steps[: requests[nth - 1]] if not step.startswith("Schedule._")]
 
     def _note(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "call":
