@@ -70,6 +70,11 @@ class Server:
         self.port = _free_port()
         self._stack = ExitStack()
 
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
     def url(self, db: int = 0) -> str:
         """The URL for clients."""
         return f"redis://127.0.0.1:{self.port}/{db}"

@@ -19,7 +19,7 @@ import leasehold
 from benchmarks.race import Lock
 from benchmarks.report.rows import Result, compare
 from benchmarks.rounds import Run, Setup, awaited, interleave, pairs, rates, sized
-from benchmarks.server import Server
+from benchmarks.server import Server, one_core
 from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.sentinel import RedisSentinel
@@ -34,6 +34,7 @@ OURS, OURS_ASYNCIO = "Leasehold", "Leasehold, asyncio"
 POTTERY, REDLOCK_PY, AIOREDLOCK = "pottery", "redlock-py", "aioredlock"
 PAIRS, MS, ROUND_TRIPS = "pairs/s", "ms to acquire", "round trips"
 ONE = "one server"
+PING = "a bare PING"
 FAILOVERS, FEW_FAILOVERS = 20, 3
 
 
@@ -68,6 +69,7 @@ def nodes(far: bool) -> Iterator[Places]:
                     if time.monotonic() > until:
                         raise
                     time.sleep(0.2)
+        time.sleep(2)  # a new connection reads how long a server is up in whole seconds
         yield Places(ports)
 
 
@@ -139,7 +141,7 @@ def redlock(setup: Setup) -> Result:
     """Directly, and from far away."""
     rows = []
     for work, far in ((DIRECT, False), (FAR, True)):
-        with nodes(far) as places, ExitStack() as stack, asyncio.Runner() as runner:
+        with nodes(far) as places, asyncio.Runner() as runner, ExitStack() as stack:
             runs: dict[str, Run] = {name: pairs(stack.enter_context(peer(places))) for name, peer in SYNC.items()}
             for name, async_peer in ASYNC.items():
                 opened = async_peer(places)
@@ -153,8 +155,21 @@ def redlock(setup: Setup) -> Result:
                 with leasehold.connect(places.url) as hold:
                     took = [_acquire_ms(hold) for _ in range(max(setup.effort.rounds, 2))]
                 rows += compare(work, MS, {OURS: took})
-                rows += compare(work, ROUND_TRIPS, {OURS: [one / 1000 / DELAY for one in took]})
+                trip = _round_trip_ms(places.ports[0])
+                rows += compare(work, MS, {PING: [trip]})
+                rows += compare(work, ROUND_TRIPS, {OURS: [one / trip for one in took]})
     return Result(rows)
+
+
+def _round_trip_ms(port: int) -> float:
+    """Of a bare PING over such a link, which adds more than it is told to."""
+    took = []
+    with redis.Redis(port=port) as client:
+        for _ in range(20):
+            began = time.perf_counter()
+            client.ping()
+            took.append((time.perf_counter() - began) * 1000)
+    return statistics.median(took)
 
 
 async def _use(make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
@@ -175,9 +190,9 @@ def _acquire_ms(hold: leasehold.Leasehold) -> float:
 # ---------------------------------------------------------------- Cluster and Sentinel
 
 
-def _beside_one(setup: Setup, work: str, url: str) -> Result:
-    """One thread's pairs there, beside those on one server."""
-    with Server() as server, leasehold.connect(server.url()) as alone, leasehold.connect(url) as hold:
+def _beside_one(setup: Setup, work: str, one: str, url: str, servers: list[int]) -> Result:
+    """One thread's pairs there, beside those on one server, all on one core."""
+    with one_core(*servers), leasehold.connect(one) as alone, leasehold.connect(url) as hold:
         runs = {
             ONE: pairs(lambda: alone.lock("bench", 1)),
             work: pairs(lambda: hold.lock("bench", 1)),
@@ -190,11 +205,13 @@ def cluster(setup: Setup) -> Result:
     """Pairs of one thread; and many tasks, whose locks are on all masters."""
     with RedisCluster(3) as there:
         url = f"redis+cluster://127.0.0.1:{there.port}"
-        result = _beside_one(setup, CLUSTER, url)
-        with Server() as server, asyncio.Runner() as runner:
-            places = {ONE: server.url(), CLUSTER: url}
-            runs = {name: _tasks(runner, place) for name, place in places.items()}
-            series = interleave(setup, runs, dict.fromkeys(runs, 1_000), max(setup.effort.rounds // 2, 2))
+        with Server() as server:
+            pids = [server.pid, *[node.pid for node in there.nodes]]
+            result = _beside_one(setup, CLUSTER, server.url(), url, pids)
+            with asyncio.Runner() as runner:
+                places = {ONE: server.url(), CLUSTER: url}
+                runs = {name: _tasks(runner, place) for name, place in places.items()}
+                series = interleave(setup, runs, dict.fromkeys(runs, 1_000), max(setup.effort.rounds // 2, 2))
         return result + Result(rates(TASKS, PAIRS, series, ONE, cpu=True))
 
 
@@ -215,9 +232,9 @@ def _tasks(runner: asyncio.Runner, url: str) -> Run:
 
 
 def sentinel(setup: Setup) -> Result:
-    """Pairs of one thread."""
+    """Pairs of one thread, beside those on the same primary without asking Sentinels."""
     with RedisSentinel(clocks=False) as there:
-        return _beside_one(setup, SENTINEL, there.url)
+        return _beside_one(setup, SENTINEL, there.primary.url, there.url, [server.pid for server in there.servers])
 
 
 def failover(setup: Setup) -> Result:
