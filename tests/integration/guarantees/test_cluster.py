@@ -149,6 +149,25 @@ def test_a_minority_is_cut_off_and_healed() -> None:
         show("cluster", "partition", cluster.url, cut_off, lambda: bus.heal(master), f"redis+cluster://{far}")
 
 
+def test_a_client_leaves_a_primary_that_is_cut_off() -> None:
+    """It can reach that primary, which only says that the Cluster is down. The others have another by now."""
+    with RedisCluster(3, 1, node_timeout_ms=1000) as cluster, ExitStack() as stack:
+        bus, slot = Bus(cluster, stack), cluster.slot_of(KEY)
+        master = cluster.owner(slot)
+        [replica] = cluster.replicas_of(master)
+        name, others = cluster.id_of(replica), [node for node in cluster.nodes if node is not master]
+        with leasehold.connect(cluster.url) as hold:
+            with hold.lock(RESOURCE) as lease:
+                before = lease.fence
+            bus.cut_off(master)
+            until(lambda: all(_has_slots(name, node) for node in others), "its replica is promoted")
+            until(lambda: b"cluster_state:fail" in master.ask("CLUSTER INFO"), "it knows that it is cut off")
+            granted = hold.lock(RESOURCE, wait=30).acquire()
+            assert granted is not None and granted.fence > before
+            assert granted.release() is True
+            bus.heal(master)
+
+
 def _has_slots(name: str, seen_by: RedisServer) -> bool:
     lines = seen_by.ask("CLUSTER NODES").decode().splitlines()
     return any(line.startswith(name) and len(line.split()) > len(FIELDS) for line in lines)

@@ -6,6 +6,7 @@ be reached. A redirection to another owner is believed for its slot at once.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from binascii import crc_hqx
@@ -24,6 +25,7 @@ from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.target import Target
 
 SLOTS = 16384
+CUT_OFF_SECONDS = 10.0  # after which a node that said that the Cluster is down is asked for the map as before
 READ_AGAIN_AFTER = 1.0  # seconds between two reads of the map because of redirections
 SHARDED = 7  # the first version with channels of slots
 MOST_TAGS = 200_000  # tried until one is in a slot of a node; one of a single slot is found among these
@@ -101,6 +103,7 @@ class Node(Server):
         self.wanted = False  # a connection to it was opened, so that pushes for holders may come from it
         self.sharded = False  # until a handshake shows that it has such channels
         self.tag = ""
+        self.down_at = -math.inf  # when it last said that the Cluster is down: it may be cut off from the others
         self._cluster = cluster
 
     def channel(self, address: str) -> str:
@@ -270,18 +273,22 @@ class Cluster:
         self.doubted = True
         self._forget_tags()
 
-    def doubt(self) -> None:
-        """A node did not answer: another may have taken its place."""
+    def doubt(self, down: Node | None = None) -> None:
+        """A node did not answer, or says that the Cluster is ``down``: another may have taken its place."""
         self.doubted = True
+        if down is not None:
+            down.down_at = time.monotonic()
 
     def stale(self) -> bool:
         """True when it is time to read the map."""
         return self.doubted and time.monotonic() - self.read_at >= READ_AGAIN_AFTER
 
     def candidates(self, without: Node | None) -> list[Node]:
-        """Whom to ask for the map: first those that answer, last one that did not."""
+        """Whom to ask for the map: first those that answer, then those that may be cut off, last one that did not
+        answer."""
         known = dict.fromkeys([*self._masters, *self._seeds])
-        return sorted(known, key=lambda node: node is without)
+        recently = time.monotonic() - CUT_OFF_SECONDS
+        return sorted(known, key=lambda node: (node is without, node.down_at > recently))
 
     def learn(self, ranges: Any, asked: Node) -> None:
         """The reply to CLUSTER SLOTS. A node that does not know its own address leaves it out."""

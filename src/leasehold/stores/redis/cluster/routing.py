@@ -101,7 +101,11 @@ class Routing(NamedTuple):
                 return (yield Send(node, asked is not None, payload))
             except Redirected as error:
                 hops += 1
-                if error.word == "CLUSTERDOWN" or self.now() >= self.give_up - PAUSE:
+                if error.word == "CLUSTERDOWN":
+                    yield from self._down(slot, node, error, hops)
+                    asked = None
+                    continue
+                if self.now() >= self.give_up - PAUSE:
                     self.cluster.doubt()
                     raise
                 asked = yield from self._redirected(slot, error.word, error.address, hops)
@@ -117,6 +121,18 @@ class Routing(NamedTuple):
                 asked = None
                 if self.cluster.owner(slot) is node:
                     raise
+
+    def _down(self, slot: int, node: Node, error: Redirected, hops: int) -> Generator[Step, Any, None]:
+        """The Cluster is down, or this node is cut off from the others, which may have given the slot to another."""
+        self.cluster.doubt(node)
+        if hops > FEW_HOPS or self.now() >= self.give_up - PAUSE:
+            raise error
+        try:
+            yield ReadMap(node)
+        except StoreUnavailable:
+            raise error from None
+        if self.cluster.owner(slot) is node:
+            raise error
 
     def _owner(self, slot: int) -> Generator[Step, Any, Node]:
         node = self.cluster.owner(slot)

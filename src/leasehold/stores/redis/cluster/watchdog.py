@@ -302,7 +302,7 @@ class Batch:
             elif error.word == "ASK" and error.address is not None:
                 self._asking[at] = self._cluster.announced(error.address)
             elif error.word == "CLUSTERDOWN":
-                self._cluster.doubt()
+                self._cluster.doubt(node)
                 return error
             else:
                 self.paused = True
