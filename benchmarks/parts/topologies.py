@@ -68,7 +68,7 @@ def nodes(far: bool) -> Iterator[Places]:
                 except leasehold.StoreUnavailable:
                     if time.monotonic() > until:
                         raise
-                    time.sleep(0.2)
+                    time.sleep(0.2)  # until the servers are old enough to count
         time.sleep(2)  # a new connection reads how long a server is up in whole seconds
         yield Places(ports)
 

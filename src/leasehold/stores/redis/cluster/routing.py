@@ -176,7 +176,7 @@ class Routing(NamedTuple):
         if not left:
             return Page((), "")
         name, node = left[0]
-        sent = self.cluster.stored(op)._replace(cursor=cursor if name == place else "")  # type: ignore[call-arg]
+        sent = self.cluster.stored(op)._replace(cursor=cursor if name == place else "")  # type: ignore[call-arg]  # a listing
         page: Page = yield Send(node, False, sent)
         if isinstance(op, Scan):
             page = naming.listed(op, page, self.cluster.by)

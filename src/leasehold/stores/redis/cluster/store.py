@@ -40,10 +40,10 @@ class ClusterStore(RedisStore):
         """Unsupported, unless one node decides about all of these."""
         self._server.common_slot(resources)
 
-    def _thread_connection(self, counts: bool = True) -> ClusterConnection:  # type: ignore[override]
-        return ClusterConnection(self._server, self._connections.discard, counts)  # type: ignore[arg-type]
+    def _thread_connection(self, counts: bool = True) -> ClusterConnection:  # type: ignore[override]  # it has one for each node
+        return ClusterConnection(self._server, self._connections.discard, counts)  # type: ignore[arg-type]  # as above
 
-    def _loop_connection(self, notify: Callable[[Push], None]) -> ClusterLoopConnection:  # type: ignore[override]
+    def _loop_connection(self, notify: Callable[[Push], None]) -> ClusterLoopConnection:  # type: ignore[override]  # the same
         from leasehold.stores.redis.cluster.loop_connection import ClusterLoopConnection
 
         return ClusterLoopConnection(self._server, notify, self._loop_connections.discard)
