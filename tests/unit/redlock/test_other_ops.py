@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from leasehold._core import ops
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
-from leasehold.stores.redis.redlock.rounds import Leave, Round
+from leasehold.stores.redis.redlock.rounds import Round
 from tests.unit.redlock.conftest import NOW_US, Play
 
 TIME = [str(NOW_US // 1_000_000).encode(), b"0"]
@@ -50,10 +51,27 @@ def test_a_renewal_may_take_a_tenth_of_the_ttl(play: Play) -> None:
     assert [one.seconds for one in play.requests if isinstance(one, Round)] == [3.0, 0.05]
 
 
+def test_a_renewal_mends_the_fence_of_a_node(play: Play) -> None:
+    """One that gave it another fence than the majority refuses to renew it. One that lost it gets nothing."""
+    other = [[7, b"taken"], TIME]
+    assert play.run(RENEW, [[YES, TIME], other, [YES, TIME]], [None, [YES], None]) == ops.Renewed(30_000)
+    assert play.sent() == [[True, True, True], [False, True, False]]
+    play.run(RENEW, [[YES, TIME], [NO, TIME], [YES, TIME]])
+    assert play.sent()[2:] == [[True, True, True]]
+
+
 def test_a_release_withdraws_what_had_another_fence(play: Play) -> None:
-    """A node that did not get the fence, or did not reply, is left with nothing, too."""
-    assert play.run(RELEASE, [[[6, 1]], [[6, 1]], [[7, b"taken"]]]) == ops.Released(True)
-    assert play.left() == [False, False, True]
+    """Also when that is known late, and where nobody knows whether the release has arrived."""
+    assert play.run(RELEASE, [[[6, 1]], [[6, 1]], SLOW]) == ops.Released(True)
+    assert [len(followed(play, reply)) for reply in ([6, 1], [7, b"taken"])] == [0, 1]
+    assert followed(play, SLOW) == followed(play, DOWN) == [WITHDRAW]
+
+
+def followed(play: Play, outcome: Any) -> Sequence[ops.Withdraw]:
+    """What is withdrawn on a node where the last round had this outcome."""
+    request = play.requests[-1]
+    assert isinstance(request, Round) and request.follow is not None
+    return request.follow(2, outcome if isinstance(outcome, LeaseholdError) else [outcome])
 
 
 def test_a_release_that_no_majority_knows_is_a_loss(play: Play) -> None:
@@ -107,11 +125,3 @@ def test_what_no_majority_can_decide_is_sent_to_no_node(play: Play, op: Any) -> 
     with pytest.raises(Unsupported):
         play.run(op)
     assert not play.requests
-
-
-def test_a_failed_release_leaves_nothing(play: Play) -> None:
-    """Its withdrawals go on in the background, also on nodes that could not be reached."""
-    with pytest.raises(OutcomeUnknown):
-        play.run(RELEASE, [[[6, 1]], DOWN, SLOW])
-    assert [isinstance(one, Leave) for one in play.requests] == [False, True]
-    assert play.left() == [False, True, True]

@@ -1,13 +1,14 @@
 """The rule of Redlock, written once as flows for threads and event loops. Pure: a flow yields what is to be sent, and
 gets what came back.
 
-    Round   send these to the nodes, all at once, and wait until ``enough`` or until the time is over
+    Round   send these to the nodes, all at once, and wait until ``take`` has enough or until the time is over
     Leave   send these withdrawals after what was sent before, wait for nothing, and see to it that they arrive
 
-A claim takes two rounds. In the first all nodes are asked; the fence is the highest of those that a majority has given.
-In the second it is written back to a majority, so that every later majority has a node that gives a higher one. Only
-then is the time that is left computed: by the caller, from before the first round. A claim without a majority came to
-nothing, whatever single nodes did: it is withdrawn, and is never in doubt.
+A claim asks all nodes to give the same fence, a little ahead of their clocks. If a majority does, one round is enough.
+If not, the highest of a majority is the fence, and a second round writes it back to a majority. Either way every later
+majority has a node that gives a higher one. Only then is the time that is left computed: by the caller, from before the
+first round. A claim without a majority came to nothing, whatever single nodes did: it is withdrawn, and is never in
+doubt.
 """
 
 from __future__ import annotations
@@ -23,34 +24,34 @@ from leasehold._core.policy import tombstone_ms
 from leasehold._core.types import Grant
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.protocol import Command
 from leasehold.stores.redis.redlock import commands
+from leasehold.stores.redis.redlock.commands import Batch
 from leasehold.stores.redis.redlock.quorum import Quorum, Vote
 
 NODE_SHARE = 10  # a node may take this part of the ttl
 READ_SECONDS = 1.0  # to read from all nodes, when those that have replied do not agree
 RELEASE_SECONDS = 60.0  # for which a release is repeated for a node that has not confirmed it
 ReplyError = hiredis.ReplyError
+Outcome: TypeAlias = "list[Any] | LeaseholdError"  # the replies to all commands of a batch, or the error of all of them
 
 
 class Answer(NamedTuple):
-    """What came of the commands for one node: their replies, or the error of all of them. StoreUnavailable: nothing
-    was sent. Times are local."""
+    """What came of a batch on one node. StoreUnavailable: nothing was sent. Times are local."""
 
-    outcome: list[Any] | LeaseholdError
+    outcome: Outcome
     sent: float
     received: float
 
 
-Answers: TypeAlias = "Sequence[Answer | None]"  # None: it is still to come
-
-
 class Round(NamedTuple):
-    """For each node the commands that it gets, or None. It is over when all have answered, too."""
+    """For each node the commands that it gets, or None. ``take`` gets one answer of each of them, and says whether
+    nothing that is still to come matters. ``follow`` says what is to be withdrawn on a node because of what came of its
+    commands there, however late that is known."""
 
-    commands: Sequence[Sequence[Command] | None]
+    batches: Sequence[Batch | None]
     seconds: float
-    enough: Callable[[Answers], bool]
+    take: Callable[[int, Answer], bool]
+    follow: Callable[[int, Outcome], Sequence[ops.Withdraw]] | None = None
 
 
 class Leave(NamedTuple):
@@ -60,183 +61,153 @@ class Leave(NamedTuple):
     seconds: float
 
 
-Flow: TypeAlias = "Generator[Round | Leave, Any, Any]"
+Flow: TypeAlias = "Generator[Round | Leave, None, Any]"
 
 
 class Rounds:
-    """The flows of one store. ``pause`` says after how many ms a claim that waits is worth another try: it must differ
-    from client to client, or they would split the nodes among themselves again and again."""
+    """The flows of one store. ``now`` is the local clock. ``pause`` says after how many ms a claim that waits is worth
+    another try: it must differ from client to client, or they would split the nodes among themselves again and
+    again."""
 
-    def __init__(self, quorum: Quorum, longest_ttl_ms: int, pause: Callable[[], int]) -> None:
+    def __init__(self, quorum: Quorum, longest_ttl_ms: int, pause: Callable[[], int], now: Callable[[], float]) -> None:
         self._quorum = quorum
         self._longest_ttl_ms = longest_ttl_ms
         self._pause = pause
+        self._now = now
 
     def execute(self, op: ops.StoreOp) -> Flow:
         """The reply to one op; an error is raised."""
         if isinstance(op, ops.Claim):
-            return (yield from self._claim(op))
+            return self._claim(op)
         if isinstance(op, (ops.Inspect, ops.Watch)):
-            return (yield from self._inspect(op))
+            return self._inspect(op)
         if isinstance(op, ops.LISTINGS):
-            return (yield from self._list(op))
-        (outcome,) = yield from self.execute_many([op])
-        if isinstance(outcome, LeaseholdError):
-            raise outcome
-        return outcome
+            return self._list(op)
+        return self._only(op)
 
     # ------------------------------------------------------------ claims
 
     def _claim(self, op: ops.Claim) -> Flow:
+        quorum = self._quorum
         if op.ttl_ms > self._longest_ttl_ms:
             return ops.Rejected(f"the ttl is longer than max_ttl, which is {self._longest_ttl_ms / 1000:g} s here")
         seconds = _node_seconds(op.ttl_ms, op.budget_ms)
-        ballot = Ballot(self._quorum, op)
-        command = commands.vote(op, self._longest_ttl_ms)
-        answers = yield Round([[command]] * len(self._quorum.nodes), seconds, ballot.decided)
-        ballot.read(answers)
-        self._quorum.met = True
+        ballot = Ballot(quorum, op)
+        batch = Batch([commands.vote(op, quorum.next_fence(self._now()), self._longest_ttl_ms)])
+        yield Round([batch] * len(quorum.nodes), seconds, ballot.take)
+        ballot.raise_unsupported()
+        quorum.met = True
         chosen = ballot.chosen()
-        if len(chosen) >= self._quorum.majority:
+        if len(chosen) >= quorum.majority:
             fence = max(chosen.values())
             written = yield from self._write_back(op, ballot, chosen, fence, seconds)
             if written:
                 return ops.Granted(fence, ballot.remaining_ms(chosen))
         yield Leave(ballot.withdrawals(), op.ttl_ms / 1000)
-        if len(chosen) >= self._quorum.majority:
+        if len(chosen) >= quorum.majority:
             raise StoreUnavailable("the nodes granted a lease, but a majority did not confirm its fence in time")
         return ballot.refusal(self._pause())
 
     def _write_back(self, op: ops.Claim, ballot: Ballot, chosen: dict[int, int], fence: int, seconds: float) -> Flow:
-        """The fence on a majority, before anybody relies on it. A node that is slow gets it too, after its claim."""
-        command = commands.raise_fence(op, fence)
+        """The fence on a majority, before anybody relies on it. While it is not, a node that is slow gets it too, after
+        its claim. Where a majority gave it by itself, nobody waits for the others: a renewal looks after them."""
+        majority, places = self._quorum.majority, range(len(self._quorum.nodes))
         there = {place for place, given in chosen.items() if given == fence}
-        sent = [
-            [command] if place not in there and ballot.may_hold(place) else None
-            for place in range(len(self._quorum.nodes))
-        ]
+        enough = len(there) >= majority
+        lower = [place for place in places if place not in there and ballot.may_hold(place, not enough)]
+        if not lower:
+            return enough
+        open_places = {place for place in lower if place in chosen}
 
-        def confirmed(answers: Answers) -> set[int]:
-            replies = {place: _first(answer) for place, answer in enumerate(answers) if answer is not None}
-            return there | {place for place, reply in replies.items() if place in chosen and _code(reply) == RENEWED}
+        def take(place: int, answer: Answer) -> bool:
+            if place in open_places and _code(_first(answer)) == RENEWED:
+                there.add(place)
+            open_places.discard(place)
+            return len(there) >= majority or len(there) + len(open_places) < majority
 
-        def enough(answers: Answers) -> bool:
-            open_places = [place for place in chosen if answers[place] is None and place not in there]
-            count = len(confirmed(answers))
-            return count >= self._quorum.majority or count + len(open_places) < self._quorum.majority
-
-        answers = yield Round(sent, seconds, enough)
-        return len(confirmed(answers)) >= self._quorum.majority
+        batch = Batch([commands.raise_fence(op.resource, op.owner, fence)])
+        yield Round([batch if place in lower else None for place in places], 0 if enough else seconds, take)
+        return len(there) >= majority
 
     # ------------------------------------------------------------ renewals, releases, withdrawals
+
+    def _only(self, op: ops.StoreOp) -> Flow:
+        (outcome,) = yield from self.execute_many([op])
+        if isinstance(outcome, LeaseholdError):
+            raise outcome
+        return outcome
 
     def execute_many(self, many: Sequence[ops.StoreOp]) -> Flow:
         """Renewals, releases and withdrawals, all in one round. A reply or an error for each."""
         tallies = [_tally(op, self._quorum) for op in many]
-        batch = [protocol.command(tally.op) for tally in tallies if tally.sends]
-        reads_clock = any(isinstance(op, ops.Renew) for op in many)
-        if reads_clock:
-            batch.append(("TIME",))
-        seen: set[int] = set()
-
-        def read(answers: Answers) -> None:
-            for place, answer in enumerate(answers):
-                if answer is not None and place not in seen:
-                    seen.add(place)
-                    self._read_batch(tallies, place, answer, reads_clock)
-
-        def enough(answers: Answers) -> bool:
-            read(answers)
-            return all(tally.verdict() is not None for tally in tallies)
-
-        if batch:
-            seconds = min(tally.seconds() for tally in tallies)
-            read((yield Round([batch] * len(self._quorum.nodes), seconds, enough)))
-        for tally in tallies:
-            withdrawals = tally.withdrawals()
-            if any(withdrawals):
-                yield Leave(withdrawals, RELEASE_SECONDS)
+        sent = Sent(self._quorum, [tally for tally in tallies if tally.sends])
+        if sent.tallies:
+            count = len(self._quorum.nodes)
+            seconds = min([tally.seconds() for tally in sent.tallies])
+            yield Round([sent.batch] * count, seconds, sent.take, sent.follow if sent.releases else None)
+            raised = sent.fences_to_raise()
+            if any(raised):
+                yield Round(raised, 0, lambda place, answer: True)
         return [tally.verdict() or tally.undecided() for tally in tallies]
-
-    def _read_batch(self, tallies: Sequence[Tally], place: int, answer: Answer, reads_clock: bool) -> None:
-        outcome = answer.outcome
-        if isinstance(outcome, LeaseholdError):
-            for tally in tallies:
-                tally.results[place] = outcome
-            return
-        replies = list(outcome)
-        if reads_clock and isinstance(time := replies.pop(), list):
-            self._quorum.learn_clock(place, int(time[0]) * 1_000_000 + int(time[1]), answer.sent, answer.received)
-        for tally, reply in zip([tally for tally in tallies if tally.sends], replies, strict=True):
-            tally.results[place] = self._decoded(place, reply, tally.op)
-
-    def _decoded(self, place: int, reply: Any, op: Any) -> Any:
-        if isinstance(reply, ReplyError):
-            return failures.refusal(f"Redis at {self._quorum.nodes[place].address}", reply)
-        return protocol.decode(reply, op)
 
     # ------------------------------------------------------------ reading
 
     def _inspect(self, op: ops.Inspect | ops.Watch) -> Flow:
         """What a majority says. A watcher polls: it is not registered with any node."""
         look = op if isinstance(op, ops.Inspect) else ops.Inspect(op.resource, op.budget_ms)
-        views: dict[int, Any] = {}
+        majority, count = self._quorum.majority, len(self._quorum.nodes)
+        views: list[ops.View] = []
+        errors: list[LeaseholdError] = []
 
-        def read(answers: Answers) -> None:
-            for place, answer in enumerate(answers):
-                if answer is not None and place not in views:
-                    reply = _first(answer)
-                    views[place] = reply if isinstance(reply, LeaseholdError) else self._decoded(place, reply, look)
+        def take(place: int, answer: Answer) -> bool:
+            view = self._decoded(place, answer, look)
+            if isinstance(view, LeaseholdError):
+                errors.append(view)
+            else:
+                views.append(view)
+            agreed = Counter([tuple(sorted([grant.owner for grant in view.holders])) for view in views])
+            return any(count >= majority for count in agreed.values())
 
-        def enough(answers: Answers) -> bool:
-            read(answers)
-            known = [view for view in views.values() if isinstance(view, ops.View)]
-            agreed = Counter(tuple(sorted(grant.owner for grant in view.holders)) for view in known)
-            return len(views) == len(answers) or any(count >= self._quorum.majority for count in agreed.values())
-
-        count = len(self._quorum.nodes)
         seconds = min(op.budget_ms / 1000, READ_SECONDS)
-        read((yield Round([[protocol.command(look)]] * count, seconds, enough)))
-        known = [view for view in views.values() if isinstance(view, ops.View)]
-        if len(known) < self._quorum.majority:
-            raise self._too_few(views.values())
-        return _common_view(known, self._quorum.majority)
+        yield Round([Batch([protocol.command(look)])] * count, seconds, take)
+        if len(views) < majority:
+            raise self._too_few(errors)
+        return _common_view(views, majority)
 
     def _list(self, op: ops.Scan | ops.Leaks) -> Flow:
         """Page by page from every node at once. A name is listed if any node has it."""
         count = len(self._quorum.nodes)
         cursors = op.cursor.split(",") if op.cursor else ["0"] * count  # empty: that node has been read
-        sent = [[protocol.command(op._replace(cursor=cursor))] if cursor else None for cursor in cursors]
+        pages: dict[int, Any] = {}
 
-        def enough(answers: Answers) -> bool:
-            return all(answer is not None or sent[place] is None for place, answer in enumerate(answers))
+        def take(place: int, answer: Answer) -> bool:
+            pages[place] = self._decoded(place, answer, op)
+            return False
 
-        answers = yield Round(sent, min(op.budget_ms / 1000, READ_SECONDS), enough)
-        items: list[str] = []
-        unreadable: list[str] = []
-        errors = []
-        for place, answer in enumerate(answers):
-            if sent[place] is None:
-                continue
-            cursors[place] = ""
-            reply = _first(answer)
-            page = reply if isinstance(reply, LeaseholdError) else self._decoded(place, reply, op)
-            if isinstance(page, LeaseholdError):
-                errors.append(page)
-                continue
-            items += page.items
-            unreadable += page.unreadable
-            cursors[place] = page.cursor
+        batches = [Batch([protocol.command(op._replace(cursor=cursor))]) if cursor else None for cursor in cursors]
+        yield Round(batches, min(op.budget_ms / 1000, READ_SECONDS), take)
+        errors = [page for page in pages.values() if isinstance(page, LeaseholdError)]
         if count - len(errors) < self._quorum.majority:
             raise self._too_few(errors)
+        items: list[str] = []
+        unreadable: list[str] = []
+        for place, page in sorted(pages.items()):
+            cursors[place] = "" if isinstance(page, LeaseholdError) else page.cursor
+            items += () if isinstance(page, LeaseholdError) else page.items
+            unreadable += () if isinstance(page, LeaseholdError) else page.unreadable
         cursor = ",".join(cursors) if any(cursors) else ""
         return ops.Page(tuple(dict.fromkeys(items)), cursor, tuple(dict.fromkeys(unreadable)))
 
-    def _too_few(self, outcomes: Any) -> LeaseholdError:
-        return too_few(self._quorum, [str(one) for one in outcomes if isinstance(one, LeaseholdError)])
+    def _decoded(self, place: int, answer: Answer, op: Any) -> Any:
+        """The reply to the only command, or the error."""
+        return _decoded(self._quorum, place, _first(answer), op)
+
+    def _too_few(self, errors: Sequence[LeaseholdError]) -> LeaseholdError:
+        return too_few(self._quorum, [str(error) for error in errors])
 
 
 RENEWED = 5  # as the scripts reply
+OTHER_FENCE = ops.NotYours("taken")  # what a node says to the right owner with another fence, among others
 
 
 def too_few(quorum: Quorum, reasons: Sequence[str]) -> StoreUnavailable:
@@ -252,11 +223,18 @@ def _node_seconds(ttl_ms: int, budget_ms: int) -> float:
     return min(ttl_ms / NODE_SHARE, budget_ms) / 1000
 
 
-def _first(answer: Answer | None) -> Any:
+def _first(answer: Answer) -> Any:
     """The reply to its only command, or the error."""
-    if answer is None:
-        return StoreUnavailable("nothing was sent")
-    return answer.outcome if isinstance(answer.outcome, LeaseholdError) else answer.outcome[0]
+    outcome = answer.outcome
+    return outcome[0] if type(outcome) is list else outcome
+
+
+def _decoded(quorum: Quorum, place: int, reply: Any, op: Any) -> Any:
+    if isinstance(reply, LeaseholdError):
+        return reply
+    if isinstance(reply, ReplyError):
+        return failures.refusal(f"Redis at {quorum.nodes[place].address}", reply)
+    return protocol.decode(reply, op)
 
 
 def _code(reply: Any) -> int:
@@ -297,48 +275,38 @@ class Ballot:
         self._results: list[Vote | LeaseholdError | None] = [None] * len(quorum.nodes)
         self._faults: list[str] = [""] * len(quorum.nodes)  # of their memory
 
-    def read(self, answers: Answers) -> None:
-        """Take in what is new."""
-        for place, answer in enumerate(answers):
-            if answer is not None and self._results[place] is None:
-                self._results[place] = self._vote(place, answer)
-
-    def _vote(self, place: int, answer: Answer) -> Vote | LeaseholdError:
-        reply = _first(answer)
-        if isinstance(reply, ReplyError):
-            return failures.refusal(f"Redis at {self._quorum.nodes[place].address}", reply)
-        if isinstance(reply, LeaseholdError):
-            return reply
-        raw, since_us, now_us, longest_ttl_ms = reply
-        self._quorum.learn_clock(place, now_us, answer.sent, answer.received)
-        self._quorum.learn_longest_ttl(place, longest_ttl_ms)
-        vote = Vote(protocol.decode(raw, self._op), since_us, now_us)
-        self._faults[place] = self._quorum.memory_fault(place, vote, answer.sent)
-        return vote
-
-    def decided(self, answers: Answers) -> bool:
+    def take(self, place: int, answer: Answer) -> bool:
         """True when nothing that is still to come can change the outcome. Where too few nodes count, all get their
         time, so that the error can name what is wrong with each. The first call waits for every node, so that a wrong
         one is refused at once."""
-        self.read(answers)
-        if not self._quorum.met:
-            self._raise_unsupported()
-        if not self._quorum.met or None not in self._results:
-            return None not in self._results
+        self._results[place] = self._vote(place, answer)
+        quorum, still_open = self._quorum, self._results.count(None)
+        if not quorum.met:
+            return any(isinstance(result, Unsupported) for result in self._results)
+        if len(self._results) - still_open < quorum.majority:
+            return False
+        if len(self.chosen()) >= quorum.majority:
+            return True
         places = range(len(self._results))
-        refused = [place for place in places if self._refused(place)]
-        return len(self.chosen()) >= self._quorum.majority or len(refused) > len(places) - self._quorum.majority
+        return len([place for place in places if self._refused(place)]) > len(places) - quorum.majority
 
-    def _raise_unsupported(self) -> None:
+    def _vote(self, place: int, answer: Answer) -> Vote | LeaseholdError:
+        reply, quorum = _first(answer), self._quorum
+        if isinstance(reply, (ReplyError, LeaseholdError)):
+            return _decoded(quorum, place, reply, self._op)  # type: ignore[no-any-return]  # an error
+        raw, since_us, now_us, longest_ttl_ms = reply
+        quorum.learn_clock(place, now_us, answer.sent, answer.received)
+        quorum.learn_longest_ttl(place, longest_ttl_ms)
+        vote = Vote(protocol.decode(raw, self._op), since_us, now_us)
+        self._faults[place] = quorum.memory_fault(place, vote, answer.sent)
+        return vote
+
+    def raise_unsupported(self) -> None:
         """In the first call. A node that turns out to be a wrong one later, such as a master that was made a replica,
         only does not count."""
         for result in self._results:
-            if isinstance(result, Unsupported):
+            if isinstance(result, Unsupported) and not self._quorum.met:
                 raise result
-
-    def _remembers(self, place: int) -> bool:
-        """It has granted, and has forgotten nothing. Whether its clock is right may show later."""
-        return self._granted(place) and not self._faults[place]
 
     def _refused(self, place: int) -> bool:
         return isinstance(self._results[place], Vote) and not self._granted(place) and not self._fault(place)
@@ -348,12 +316,11 @@ class Ballot:
         return isinstance(result, Vote) and isinstance(result.reply, ops.Granted)
 
     def chosen(self) -> dict[int, int]:
-        """The nodes whose grants count, each with the fence that it gave."""
-        return {
-            place: result.reply.fence
-            for place, result in enumerate(self._results)
-            if isinstance(result, Vote) and self._remembers(place) and not self._quorum.clock_fault(place)
-        }
+        """The nodes whose grants count, each with the fence that it gave: they have forgotten nothing, and their clocks
+        are right, which may show later than the grant."""
+        granted = [place for place, fault in enumerate(self._faults) if not fault and self._granted(place)]
+        off = self._quorum.clock_faults(granted)
+        return {place: self._results[place].reply.fence for place in granted if place not in off}  # type: ignore[union-attr]  # it is a Vote
 
     def remaining_ms(self, chosen: dict[int, int]) -> int:
         left: list[int] = [
@@ -361,9 +328,9 @@ class Ballot:
         ]
         return min(left)
 
-    def may_hold(self, place: int) -> bool:
+    def may_hold(self, place: int, unanswered: bool = True) -> bool:
         """It has granted, or was sent the claim and has not replied."""
-        return self._granted(place) or isinstance(self._results[place], OutcomeUnknown)
+        return self._granted(place) or (unanswered and isinstance(self._results[place], OutcomeUnknown))
 
     def withdrawals(self) -> list[ops.Withdraw | None]:
         """Where the claim went unanswered it may still arrive, and must get nothing then."""
@@ -397,11 +364,58 @@ class Ballot:
         result = self._results[place]
         if not isinstance(result, Vote):
             return str(result)
-        fault = self._faults[place] or self._quorum.clock_fault(place)
+        fault = self._faults[place] or self._quorum.clock_faults([place]).get(place)
         return f"Redis at {self._quorum.nodes[place].address}: {fault}" if fault else ""
 
 
-# ---------------------------------------------------------------- one op of the others
+# ---------------------------------------------------------------- the other ops
+
+
+class Sent:
+    """Ops that travel together, and what is made of the replies of each node to them."""
+
+    def __init__(self, quorum: Quorum, tallies: Sequence[Tally]) -> None:
+        self._quorum = quorum
+        self.tallies = tallies
+        self.releases = any(isinstance(tally, ReleaseTally) for tally in tallies)
+        self._renews = any(isinstance(tally, RenewalTally) for tally in tallies)
+        batch = [protocol.command(tally.op) for tally in tallies]
+        self.batch = Batch([*batch, ("TIME",)] if self._renews else batch)  # a renewal needs to know the clocks
+
+    def take(self, place: int, answer: Answer) -> bool:
+        """True when all are decided."""
+        outcome = answer.outcome
+        if self._renews and type(outcome) is list and type(time := outcome[-1]) is list:
+            self._quorum.learn_clock(place, int(time[0]) * 1_000_000 + int(time[1]), answer.sent, answer.received)
+        for tally, reply in self._decoded(place, outcome):
+            tally.results[place] = reply
+        return all(tally.verdict() is not None for tally in self.tallies)
+
+    def follow(self, place: int, outcome: Outcome) -> list[ops.Withdraw]:
+        """A node that has not confirmed a release may still have the lease: under another fence, say."""
+        return [
+            ops.Withdraw(tally.op.resource, tally.op.owner, tally.op.forget_ms)
+            for tally, reply in self._decoded(place, outcome)
+            if isinstance(tally, ReleaseTally) and not isinstance(reply, ops.Released)
+        ]
+
+    def fences_to_raise(self) -> list[Batch | None]:
+        """A node that gave a lease another fence than the majority does not renew it until it has the right one."""
+        found: list[Batch | None] = []
+        renewed = [tally for tally in self.tallies if isinstance(tally.verdict(), ops.Renewed)]
+        for place in range(len(self._quorum.nodes)):
+            lower = [tally.op for tally in renewed if tally.results[place] == OTHER_FENCE]
+            raised = [commands.raise_fence(op.resource, op.owner, op.fence) for op in lower]
+            found.append(Batch(raised) if raised else None)
+        return found
+
+    def _decoded(self, place: int, outcome: Outcome) -> list[tuple[Tally, Any]]:
+        if isinstance(outcome, LeaseholdError):
+            return [(tally, outcome) for tally in self.tallies]
+        return [
+            (tally, _decoded(self._quorum, place, reply, tally.op))
+            for tally, reply in zip(self.tallies, outcome, strict=False)
+        ]
 
 
 class Tally:
@@ -431,10 +445,6 @@ class Tally:
         error.resource = self.op.resource
         return error
 
-    def withdrawals(self) -> list[ops.Withdraw | None]:
-        """What is to follow."""
-        return [None] * len(self.results)
-
     def _of(self, kind: type) -> dict[int, Any]:
         return {place: reply for place, reply in enumerate(self.results) if isinstance(reply, kind)}
 
@@ -454,31 +464,26 @@ class RenewalTally(Tally):
 
     def verdict(self) -> ops.Reply | LeaseholdError | None:
         confirmed = self._of(ops.Renewed)
-        counting = [reply for place, reply in confirmed.items() if not self._quorum.clock_fault(place)]
+        off = self._quorum.clock_faults(list(confirmed))
+        counting = [reply for place, reply in confirmed.items() if place not in off]
         if len(counting) >= self._quorum.majority:
             return ops.Renewed(min(reply.remaining_ms for reply in counting))
         return self._refused()
 
     def undecided(self) -> LeaseholdError:
-        faults = [self._quorum.clock_fault(place) for place in range(len(self.results))]
-        for place, fault in enumerate(faults):
-            if isinstance(self.results[place], ops.Renewed) and fault:
-                self.results[place] = OutcomeUnknown(f"Redis at {self._quorum.nodes[place].address}: {fault}")
+        for place, fault in self._quorum.clock_faults(list(self._of(ops.Renewed))).items():
+            self.results[place] = OutcomeUnknown(f"Redis at {self._quorum.nodes[place].address}: {fault}")
         return super().undecided()
 
 
 class ReleaseTally(Tally):
-    """A node that did not get the fence has the owner with another one: what is left there is withdrawn."""
+    """A majority has ended it. What is left on the others is withdrawn."""
 
     def verdict(self) -> ops.Reply | LeaseholdError | None:
         released = self._of(ops.Released)
         if len(released) >= self._quorum.majority:
             return ops.Released(any(reply.found for reply in released.values()))
         return self._refused()
-
-    def withdrawals(self) -> list[ops.Withdraw | None]:
-        withdrawal = ops.Withdraw(self.op.resource, self.op.owner, self.op.forget_ms)
-        return [None if isinstance(reply, ops.Released) else withdrawal for reply in self.results]
 
 
 class WithdrawalTally(Tally):
