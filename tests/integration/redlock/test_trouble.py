@@ -89,8 +89,8 @@ def test_a_higher_fence_of_one_node_is_written_back(five: Stage) -> None:
 
 
 def test_a_renewal_mends_the_fence_of_a_node(three: Stage) -> None:
-    """One that gave the lease another fence, after the majority was found, does not renew it. It gets the fence with the
-    renewal, and from then on one of the others may be lost."""
+    """One that gave the lease another fence, after the majority was found, does not renew it. It gets the fence
+    with the renewal, and from then on one of the others may be lost."""
     party = three.party()
     warm(three, party)
     lease = acquire(party)

@@ -81,15 +81,16 @@ class RedlockConnection:
             if isinstance(request, Leave):
                 left = self._links.leave(request)
             else:
-                self._round(request)
-                left = request.follow is not None and self._links.owe()
+                late = self._round(request)
+                left = late and request.follow is not None
         except BaseException:
             self._links.reset()
             raise
         if left:
             self._store.withdrawals.watch(self)
 
-    def _round(self, request: Round) -> None:
+    def _round(self, request: Round) -> bool:
+        """True if it ended while answers were still to come."""
         give_up = monotonic() + request.seconds
         self._poll(0)  # late replies, and the end of a link: a restart closes it
         running, exchanges = RunningRound(request), list[Exchange | None]()
@@ -100,7 +101,10 @@ class RedlockConnection:
                 if left <= 0 or not self._poll(left):
                     break
         finally:
-            self._links.abandon(exchanges)
+            late = running.open > 0
+            if late:
+                self._links.abandon(exchanges)
+        return late
 
     def settled(self) -> bool:
         """True when nothing is under way any more that must arrive. Called from the background, while the connection

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import hiredis
+
 from leasehold._core.light_typing import Any
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis.redlock.commands import Batch, unknown_script
 from leasehold.stores.redis.redlock.rounds import Answer, Round
 
+ReplyError = hiredis.ReplyError
+
 
 class RunningRound:
     """A round that waits for answers. ``when_over`` is called once, by the answer that decides it."""
 
-    __slots__ = ("_open", "_when_over", "over", "request")
+    __slots__ = ("_when_over", "open", "over", "request")
 
     def __init__(self, request: Round, when_over: Callable[[], object] | None = None) -> None:
         self.request = request
         self.over = False
-        self._open = len(request.batches) - request.batches.count(None)
+        self.open = len(request.batches) - request.batches.count(None)  # answers that are still to come
         self._when_over = when_over
 
     def take(self, place: int, answer: Answer) -> None:
-        self._open -= 1
+        self.open -= 1
         enough = self.request.take(place, answer)
-        if (enough or not self._open) and not self.over:
+        if (enough or not self.open) and not self.over:
             self.over = True
             if self._when_over is not None:
                 self._when_over()
@@ -34,7 +38,7 @@ class Exchange:
     """The commands for one node. The round gets its answer, or an error when it ends without; what must follow at this
     node is decided by the real outcome, however late that is."""
 
-    __slots__ = ("_follow", "_missing", "_place", "_round", "batch", "done", "replies", "sent_at", "wanted")
+    __slots__ = ("_failed", "_follow", "_missing", "_place", "_round", "batch", "done", "replies", "sent_at", "wanted")
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Exchange:
         self._place = place
         self._round = running
         self._follow = follow
+        self._failed = False  # one of the replies is an error
         self._missing: list[int] | None = None  # the places of replies that are still to come to a second try
         self.batch = batch
         self.sent_at = sent_at  # local time
@@ -61,6 +66,8 @@ class Exchange:
 
     def add(self, reply: Any) -> bool:
         """The next reply. True when it was the last."""
+        if type(reply) is ReplyError:
+            self._failed = True
         if self._missing is None:
             self.replies.append(reply)
             return len(self.replies) == len(self.batch.commands)
@@ -69,7 +76,7 @@ class Exchange:
 
     def again(self) -> Batch | None:
         """What to send once more, with scripts in full, because the node does not have them."""
-        if self._missing is not None or not (self.wanted or self._follow is not None):
+        if not self._failed or self._missing is not None or not (self.wanted or self._follow is not None):
             return None
         missing = [at for at, reply in enumerate(self.replies) if unknown_script(reply)]
         if not missing:

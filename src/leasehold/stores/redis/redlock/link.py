@@ -43,6 +43,7 @@ class Link:
         self, node: NodeServer, counts: bool = True, before_close: Callable[[int], object] = lambda fileno: None
     ) -> None:
         self.node = node
+        self._late = failures.unanswered(node.name, Broken(SLOW))  # made once: a round often ends without the slowest
         self._counts = counts
         self._before_close = before_close
         self._state = CLOSED
@@ -84,7 +85,7 @@ class Link:
             self._unsent.remove(exchange)
             exchange.finish(failures.unreachable(self.node.name, Broken(SLOW)), self.node.now())
         else:  # its place in the order stays
-            exchange.abandon(failures.unanswered(self.node.name, Broken(SLOW)), self.node.now())
+            exchange.abandon(self._late, self.node.now())
 
     def is_open(self) -> bool:
         """What is submitted leaves at once."""

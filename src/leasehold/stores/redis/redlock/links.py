@@ -45,7 +45,7 @@ class Links:
         return exchanges
 
     def abandon(self, exchanges: list[Exchange | None]) -> None:
-        """The round is over."""
+        """The round is over, and answers are still to come."""
         for link, exchange in zip(self.each, exchanges, strict=False):  # an interrupt may have come between two
             if exchange is not None and not exchange.done:
                 link.abandon(exchange)

@@ -85,7 +85,8 @@ class RedlockLoopConnection:
                 finally:
                     timer.cancel()
         finally:
-            self._links.abandon(exchanges)
+            if running.open:
+                self._links.abandon(exchanges)
 
     # ------------------------------------------------------------ the loop's side
 

@@ -13,7 +13,7 @@ later still finds it there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.errors import InvalidRequest, Unsupported
@@ -120,7 +120,7 @@ class Quorum:
             return math.nan
         return middles[half] if len(middles) % 2 else (middles[half - 1] + middles[half]) / 2
 
-    def clock_faults(self, places: Sequence[int]) -> dict[int, str]:
+    def clock_faults(self, places: Iterable[int]) -> dict[int, str]:
         """Which of these nodes do not count because of their clocks, and why. With fewer samples than a majority nobody
         knows which clock is right."""
         middle, found = self._middle(), {}

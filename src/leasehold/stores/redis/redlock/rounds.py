@@ -274,21 +274,21 @@ class Ballot:
         self._op = op
         self._results: list[Vote | LeaseholdError | None] = [None] * len(quorum.nodes)
         self._faults: list[str] = [""] * len(quorum.nodes)  # of their memory
+        self._fences: dict[int, int] = {}  # of the nodes that have granted and have forgotten nothing
+        self._refusals = 0
 
     def take(self, place: int, answer: Answer) -> bool:
         """True when nothing that is still to come can change the outcome. Where too few nodes count, all get their
         time, so that the error can name what is wrong with each. The first call waits for every node, so that a wrong
         one is refused at once."""
-        self._results[place] = self._vote(place, answer)
-        quorum, still_open = self._quorum, self._results.count(None)
+        result = self._results[place] = self._vote(place, answer)
+        quorum = self._quorum
         if not quorum.met:
-            return any(isinstance(result, Unsupported) for result in self._results)
-        if len(self._results) - still_open < quorum.majority:
-            return False
-        if len(self.chosen()) >= quorum.majority:
+            return isinstance(result, Unsupported)
+        if len(self._fences) >= quorum.majority and len(self.chosen()) >= quorum.majority:
             return True
-        places = range(len(self._results))
-        return len([place for place in places if self._refused(place)]) > len(places) - quorum.majority
+        count = len(self._results)
+        return self._refusals > count - quorum.majority and self._sound_refusals() > count - quorum.majority
 
     def _vote(self, place: int, answer: Answer) -> Vote | LeaseholdError:
         reply, quorum = _first(answer), self._quorum
@@ -298,7 +298,11 @@ class Ballot:
         quorum.learn_clock(place, now_us, answer.sent, answer.received)
         quorum.learn_longest_ttl(place, longest_ttl_ms)
         vote = Vote(protocol.decode(raw, self._op), since_us, now_us)
-        self._faults[place] = quorum.memory_fault(place, vote, answer.sent)
+        fault = self._faults[place] = quorum.memory_fault(place, vote, answer.sent)
+        if not isinstance(vote.reply, ops.Granted):
+            self._refusals += 1
+        elif not fault:
+            self._fences[place] = vote.reply.fence
         return vote
 
     def raise_unsupported(self) -> None:
@@ -308,19 +312,19 @@ class Ballot:
             if isinstance(result, Unsupported) and not self._quorum.met:
                 raise result
 
-    def _refused(self, place: int) -> bool:
-        return isinstance(self._results[place], Vote) and not self._granted(place) and not self._fault(place)
+    def _sound_refusals(self) -> int:
+        votes = [place for place, result in enumerate(self._results) if isinstance(result, Vote)]
+        return len([place for place in votes if not self._granted(place) and not self._fault(place)])
 
     def _granted(self, place: int) -> bool:
         result = self._results[place]
         return isinstance(result, Vote) and isinstance(result.reply, ops.Granted)
 
     def chosen(self) -> dict[int, int]:
-        """The nodes whose grants count, each with the fence that it gave: they have forgotten nothing, and their clocks
-        are right, which may show later than the grant."""
-        granted = [place for place, fault in enumerate(self._faults) if not fault and self._granted(place)]
-        off = self._quorum.clock_faults(granted)
-        return {place: self._results[place].reply.fence for place in granted if place not in off}  # type: ignore[union-attr]  # it is a Vote
+        """The nodes whose grants count, each with the fence that it gave. Whether a clock is right may show later than
+        the grant."""
+        off = self._quorum.clock_faults(self._fences)
+        return {place: fence for place, fence in self._fences.items() if place not in off} if off else self._fences
 
     def remaining_ms(self, chosen: dict[int, int]) -> int:
         left: list[int] = [
@@ -389,7 +393,7 @@ class Sent:
             self._quorum.learn_clock(place, int(time[0]) * 1_000_000 + int(time[1]), answer.sent, answer.received)
         for tally, reply in self._decoded(place, outcome):
             tally.results[place] = reply
-        return all(tally.verdict() is not None for tally in self.tallies)
+        return None not in [tally.verdict() for tally in self.tallies]
 
     def follow(self, place: int, outcome: Outcome) -> list[ops.Withdraw]:
         """A node that has not confirmed a release may still have the lease: under another fence, say."""
@@ -402,6 +406,8 @@ class Sent:
     def fences_to_raise(self) -> list[Batch | None]:
         """A node that gave a lease another fence than the majority does not renew it until it has the right one."""
         found: list[Batch | None] = []
+        if not self._renews:
+            return found
         renewed = [tally for tally in self.tallies if isinstance(tally.verdict(), ops.Renewed)]
         for place in range(len(self._quorum.nodes)):
             lower = [tally.op for tally in renewed if tally.results[place] == OTHER_FENCE]
@@ -464,14 +470,14 @@ class RenewalTally(Tally):
 
     def verdict(self) -> ops.Reply | LeaseholdError | None:
         confirmed = self._of(ops.Renewed)
-        off = self._quorum.clock_faults(list(confirmed))
+        off = self._quorum.clock_faults(confirmed)
         counting = [reply for place, reply in confirmed.items() if place not in off]
         if len(counting) >= self._quorum.majority:
             return ops.Renewed(min(reply.remaining_ms for reply in counting))
         return self._refused()
 
     def undecided(self) -> LeaseholdError:
-        for place, fault in self._quorum.clock_faults(list(self._of(ops.Renewed))).items():
+        for place, fault in self._quorum.clock_faults(self._of(ops.Renewed)).items():
             self.results[place] = OutcomeUnknown(f"Redis at {self._quorum.nodes[place].address}: {fault}")
         return super().undecided()
 
@@ -480,10 +486,10 @@ class ReleaseTally(Tally):
     """A majority has ended it. What is left on the others is withdrawn."""
 
     def verdict(self) -> ops.Reply | LeaseholdError | None:
-        released = self._of(ops.Released)
+        released = [reply for reply in self.results if isinstance(reply, ops.Released)]
         if len(released) >= self._quorum.majority:
-            return ops.Released(any(reply.found for reply in released.values()))
-        return self._refused()
+            return ops.Released(any(reply.found for reply in released))
+        return self._refused() if self._of(ops.NotYours) else None
 
 
 class WithdrawalTally(Tally):
