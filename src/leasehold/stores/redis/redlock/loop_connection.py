@@ -52,14 +52,12 @@ class RedlockLoopConnection:
             raise
 
     async def _perform(self, request: Round | Leave) -> None:
-        try:
-            if isinstance(request, Leave):
-                must_arrive = self._links.leave(request)
-            else:
-                await self._round(request)
-                must_arrive = request.follow is not None
-        finally:
+        if isinstance(request, Leave):
+            must_arrive = self._links.leave(request)
             self._watch()
+        else:
+            await self._round(request)
+            must_arrive = request.follow is not None
         if must_arrive and self._check is None:
             self._check = self._loop.call_later(STALE_AFTER, self._check_links)
 
@@ -77,8 +75,8 @@ class RedlockLoopConnection:
             except BaseException:
                 self._links.reset()
                 raise
+            self._watch()
             if request.seconds and not running.over:
-                self._watch()
                 timer = self._loop.call_later(request.seconds, end)
                 try:
                     await waiter
