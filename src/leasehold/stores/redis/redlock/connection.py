@@ -122,7 +122,7 @@ class RedlockConnection:
 
     def _poll(self, seconds: float) -> bool:
         """Let every link go on that can. False when there was nothing, or nothing is expected any more."""
-        wanted = [(link.fileno(), link.events()) for link in self._links.each]
+        wanted = [link.interest() for link in self._links.each]
         if wanted != self._polled:
             self._poll_these(wanted)
         if not self._by_fileno:

@@ -38,7 +38,7 @@ class Exchange:
     """The commands for one node. The round gets its answer, or an error when it ends without; what must follow at this
     node is decided by the real outcome, however late that is."""
 
-    __slots__ = ("_failed", "_follow", "_missing", "_place", "_round", "batch", "done", "replies", "sent_at", "wanted")
+    __slots__ = ("_follow", "_missing", "_place", "_round", "batch", "done", "failed", "replies", "sent_at", "wanted")
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Exchange:
         self._place = place
         self._round = running
         self._follow = follow
-        self._failed = False  # one of the replies is an error
+        self.failed = False  # one of the replies is an error
         self._missing: list[int] | None = None  # the places of replies that are still to come to a second try
         self.batch = batch
         self.sent_at = sent_at  # local time
@@ -67,7 +67,7 @@ class Exchange:
     def add(self, reply: Any) -> bool:
         """The next reply. True when it was the last."""
         if type(reply) is ReplyError:
-            self._failed = True
+            self.failed = True
         if self._missing is None:
             self.replies.append(reply)
             return len(self.replies) == len(self.batch.commands)
@@ -76,7 +76,7 @@ class Exchange:
 
     def again(self) -> Batch | None:
         """What to send once more, with scripts in full, because the node does not have them."""
-        if not self._failed or self._missing is not None or not (self.wanted or self._follow is not None):
+        if self._missing is not None or not (self.wanted or self._follow is not None):
             return None
         missing = [at for at, reply in enumerate(self.replies) if unknown_script(reply)]
         if not missing:

@@ -51,6 +51,7 @@ class Link:
         self._unsent: deque[Exchange] = deque()  # not a byte of these has left
         self._owed: deque[Exchange] = deque()  # sent, in order; unwanted ones too
         self._out = bytearray()
+        self._quiet = (-1, 0)  # what to poll for when it is ready and has sent everything
         self._retry_at = 0.0
         self._last_error: LeaseholdError | None = None
         self._used = 0.0
@@ -118,10 +119,13 @@ class Link:
     def fileno(self) -> int:
         return -1 if self._sock is None else self._sock.fileno()
 
-    def events(self) -> int:
-        """What to poll for; 0: nothing is expected."""
-        if self._state == READY:
-            return IN_AND_OUT if self._out else IN
+    def interest(self) -> tuple[int, int]:
+        """The descriptor, and what to poll for; 0: nothing is expected."""
+        if self._state == READY and not self._out:
+            return self._quiet
+        return self.fileno(), self._events()
+
+    def _events(self) -> int:
         if self._state == CLOSED or self._sock is None:
             return 0
         if self._state == DIALLING:
@@ -133,16 +137,16 @@ class Link:
     def go_on(self) -> None:
         """Something can be read or written. No error leaves this: it is that of the exchanges."""
         try:
-            if self._state == LOOKUP:
+            if self._state in (GREETING, READY):
+                if self._out:
+                    self._flush()
+                self._read()
+            elif self._state == LOOKUP:
                 self._looked_up()
             elif self._state == DIALLING:
                 self._dialled()
             elif self._state == SECURING:
                 self._secure()
-            elif self._state in (GREETING, READY):
-                if self._out:
-                    self._flush()
-                self._read()
         except Broken as error:
             self._broke(error)
         except LeaseholdError as error:
@@ -297,7 +301,7 @@ class Link:
         except StopIteration:
             self.node.checked = True
             self._last_error = None
-            self._state = READY
+            self._state, self._quiet = READY, (self.fileno(), IN)
             self._send_all()
 
     # ------------------------------------------------------------ bytes
@@ -380,9 +384,10 @@ class Link:
             raise Broken(str(error)) from error
 
     def _replied(self, exchange: Exchange) -> None:
-        again = exchange.again()
+        again = exchange.again() if exchange.failed else None
         if again is None:
-            self.node.has_run(exchange.batch)
+            if exchange.batch.teaches:
+                self.node.has_run(exchange.batch)
             exchange.finish(exchange.replies, self.node.now())
             return
         self.node.lost_scripts()

@@ -91,7 +91,7 @@ class RedlockLoopConnection:
     def _watch(self) -> None:
         """Let the loop watch for what each link expects now."""
         for link in self._links.each:
-            fileno, events = link.fileno(), link.events()
+            fileno, events = link.interest()
             watched = self._watched.get(fileno, 0)
             if events == watched or fileno < 0:
                 continue
@@ -118,7 +118,8 @@ class RedlockLoopConnection:
         except BaseException:  # a signal handler has raised
             link.reset()
             raise
-        if self._watched.get(link.fileno(), 0) != link.events():
+        fileno, events = link.interest()
+        if self._watched.get(fileno, 0) != events:
             self._watch()
 
     def _check_links(self) -> None:

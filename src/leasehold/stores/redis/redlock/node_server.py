@@ -41,8 +41,7 @@ class NodeServer(Server):
 
     def has_run(self, batch: Batch) -> None:
         """It has replied to these, and knows their scripts from now on."""
-        if batch.teaches:
-            self._known.update(batch.teaches)
+        self._known.update(batch.teaches)
 
     def lost_scripts(self) -> None:
         """It did not know one: SCRIPT FLUSH."""
