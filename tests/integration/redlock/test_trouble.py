@@ -17,6 +17,7 @@ from tests.support.servers.redlock import RedlockNode
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
+LAST_FENCE = OWNER.replace("owner", "fence")
 
 
 def warm(stage: Stage, party: Any) -> None:
@@ -88,19 +89,22 @@ def test_a_higher_fence_of_one_node_is_written_back(five: Stage) -> None:
     assert counts[:3] == [1, 2, 2]
 
 
-def test_a_renewal_mends_the_fence_of_a_node(three: Stage) -> None:
+@pytest.mark.parametrize("off", [-1, 1], ids=["lower", "higher"])
+def test_a_renewal_mends_the_fence_of_a_node(three: Stage, off: int) -> None:
     """One that gave the lease another fence, after the majority was found, does not renew it. It gets the fence
     with the renewal, and from then on one of the others may be lost."""
     party = three.party()
     warm(three, party)
     lease = acquire(party)
     until(lambda: fences(three) == [lease.fence] * 3, "every node has granted it")
-    client, lower = three.nodes[2].server.client(), str(lease.fence - 1)
+    client: Any = three.nodes[2].server.client()
+    other = str(lease.fence + off)
     record = client.get(OWNER).decode()
-    client.set(OWNER, record.replace(str(lease.fence), lower), keepttl=True)
-    client.set(OWNER.replace("owner", "fence"), lower, keepttl=True)
+    client.set(OWNER, record.replace(str(lease.fence), other), keepttl=True)
+    client.set(LAST_FENCE, other, keepttl=True)
     party.do(lambda _: lease.extend(20))
     until(lambda: fences(three) == [lease.fence] * 3, "the node has the fence")
+    assert int(client.get(LAST_FENCE)) == lease.fence + max(off, 0)
     three.only(0, 2)
     party.do(lambda _: lease.extend(20))
     assert lease.state == "held"

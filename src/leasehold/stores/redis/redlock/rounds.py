@@ -406,12 +406,10 @@ class Sent:
     def fences_to_raise(self) -> list[Batch | None]:
         """A node that gave a lease another fence than the majority does not renew it until it has the right one."""
         found: list[Batch | None] = []
-        if not self._renews:
-            return found
-        renewed = [tally for tally in self.tallies if isinstance(tally.verdict(), ops.Renewed)]
-        for place in range(len(self._quorum.nodes)):
-            lower = [tally.op for tally in renewed if tally.results[place] == OTHER_FENCE]
-            raised = [commands.raise_fence(op.resource, op.owner, op.fence) for op in lower]
+        renewals = [tally for tally in self.tallies if isinstance(tally, RenewalTally)]
+        for place in range(len(self._quorum.nodes) if renewals else 0):
+            other = [tally.op for tally in renewals if tally.results[place] == OTHER_FENCE and not tally.is_lost()]
+            raised = [commands.raise_fence(op.resource, op.owner, op.fence) for op in other]
             found.append(Batch(raised) if raised else None)
         return found
 
@@ -475,6 +473,9 @@ class RenewalTally(Tally):
         if len(counting) >= self._quorum.majority:
             return ops.Renewed(min(reply.remaining_ms for reply in counting))
         return self._refused()
+
+    def is_lost(self) -> bool:
+        return isinstance(self.verdict(), ops.NotYours)
 
     def undecided(self) -> LeaseholdError:
         for place, fault in self._quorum.clock_faults(self._of(ops.Renewed)).items():
