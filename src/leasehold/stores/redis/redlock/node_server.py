@@ -79,12 +79,12 @@ class NodeHandshake(Handshake):
             raise StoreUnavailable(f"Redis at {target} has no database {target.db} for us: {selected}") from selected
         if isinstance(server, ReplyError):
             raise StoreUnavailable(f"Redis at {target} does not say how long it has been up: allow +info") from server
+        fields = _fields(server)
+        self._check_kind(fields.get("redis_mode", ""), "")  # a Sentinel knows no scripts
         if isinstance(marked, ReplyError):
             raise failures.refusal(target.server, marked) from marked
         if self._first:
             _warn_of_eviction(target, memory)
-        fields = _fields(server)
-        self._check_kind(fields.get("redis_mode", ""), "")
         _, now_us, longest_ttl_ms = marked
         node.introduce(fields["run_id"], int(fields["uptime_in_seconds"]), received)
         node.quorum.learn_clock(node.number, now_us, sent, received)
