@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from functools import partial
 from typing import Any
 
 import pytest
 
-from leasehold import LeaseLost, NotAcquired, StoreUnavailable
+from leasehold import LeaseLost, NotAcquired, OutcomeUnknown, StoreUnavailable
 from leasehold._core.ops import Inspect
 from leasehold.stores.redis.redlock.commands import RAISE_FENCE, VOTE
 from tests.integration.redlock.stage import OWNER, Stage, acquire
@@ -108,6 +109,38 @@ def test_a_renewal_mends_the_fence_of_a_node(three: Stage, off: int) -> None:
     three.only(0, 2)
     party.do(lambda _: lease.extend(20))
     assert lease.state == "held"
+
+
+def test_a_lease_outlives_any_minority(five: Stage) -> None:
+    """Every node that has granted it has its fence: whichever two are lost then, the others renew it."""
+    party = five.party()
+    warm(five, party)
+    for lost in itertools.combinations(range(5), 2):
+        lease = until(partial(_granted_by_all, five, party), "every node has granted it")
+        five.only(*{0, 1, 2, 3, 4} - set(lost))
+        until(partial(_extended, party, lease), "a majority renews it")
+        five.only(0, 1, 2, 3, 4)
+        assert give_back(party, lease) is True
+        five.nothing_left()
+
+
+def _granted_by_all(stage: Stage, party: Any) -> Any:
+    """A link that was cut is not always open again when a majority has granted."""
+    lease = acquire(party)
+    if len(fences(stage)) == len(stage.nodes):
+        return lease
+    give_back(party, lease)
+    stage.nothing_left()
+    return None
+
+
+def _extended(party: Any, lease: Any) -> bool:
+    """A node whose fence is mended by the first renewal confirms the next."""
+    try:
+        party.do(lambda _: lease.extend(20))
+    except OutcomeUnknown:
+        return False
+    return True
 
 
 def test_a_slow_node_does_not_slow_the_majority(three: Stage) -> None:
