@@ -206,7 +206,7 @@ class Rounds:
         return too_few(self._quorum, [str(error) for error in errors])
 
 
-RENEWED = 5  # as the scripts reply
+RENEWED, RELEASED = 5, 6  # as the scripts reply
 OTHER_FENCE = ops.NotYours("taken")  # what a node says to the right owner with another fence, among others
 
 
@@ -276,19 +276,23 @@ class Ballot:
         self._faults: list[str] = [""] * len(quorum.nodes)  # of their memory
         self._fences: dict[int, int] = {}  # of the nodes that have granted and have forgotten nothing
         self._refusals = 0
+        self._decided = False
 
     def take(self, place: int, answer: Answer) -> bool:
         """True when nothing that is still to come can change the outcome. Where too few nodes count, all get their
         time, so that the error can name what is wrong with each. The first call waits for every node, so that a wrong
         one is refused at once."""
         result = self._results[place] = self._vote(place, answer)
-        quorum = self._quorum
-        if not quorum.met:
+        if not self._quorum.met:
             return isinstance(result, Unsupported)
-        if len(self._fences) >= quorum.majority and len(self.chosen()) >= quorum.majority:
+        self._decided = self._decided or self._is_decided()
+        return self._decided
+
+    def _is_decided(self) -> bool:
+        majority, spare = self._quorum.majority, len(self._results) - self._quorum.majority
+        if len(self._fences) >= majority and len(self.chosen()) >= majority:
             return True
-        count = len(self._results)
-        return self._refusals > count - quorum.majority and self._sound_refusals() > count - quorum.majority
+        return self._refusals > spare and self._sound_refusals() > spare
 
     def _vote(self, place: int, answer: Answer) -> Vote | LeaseholdError:
         reply, quorum = _first(answer), self._quorum
@@ -383,6 +387,7 @@ class Sent:
         self.tallies = tallies
         self.releases = any(isinstance(tally, ReleaseTally) for tally in tallies)
         self._renews = any(isinstance(tally, RenewalTally) for tally in tallies)
+        self._decided = False
         batch = [protocol.command(tally.op) for tally in tallies]
         self.batch = Batch([*batch, ("TIME",)] if self._renews else batch)  # a renewal needs to know the clocks
 
@@ -391,16 +396,18 @@ class Sent:
         outcome = answer.outcome
         if self._renews and type(outcome) is list and type(time := outcome[-1]) is list:
             self._quorum.learn_clock(place, int(time[0]) * 1_000_000 + int(time[1]), answer.sent, answer.received)
-        for tally, reply in self._decoded(place, outcome):
-            tally.results[place] = reply
-        return None not in [tally.verdict() for tally in self.tallies]
+        for at, tally in enumerate(self.tallies):
+            reply = outcome[at] if type(outcome) is list else outcome
+            tally.results[place] = _decoded(self._quorum, place, reply, tally.op)
+        self._decided = self._decided or None not in [tally.verdict() for tally in self.tallies]
+        return self._decided
 
     def follow(self, place: int, outcome: Outcome) -> list[ops.Withdraw]:
         """A node that has not confirmed a release may still have the lease: under another fence, say."""
         return [
             ops.Withdraw(tally.op.resource, tally.op.owner, tally.op.forget_ms)
-            for tally, reply in self._decoded(place, outcome)
-            if isinstance(tally, ReleaseTally) and not isinstance(reply, ops.Released)
+            for at, tally in enumerate(self.tallies)
+            if isinstance(tally, ReleaseTally) and (type(outcome) is not list or _code(outcome[at]) != RELEASED)
         ]
 
     def fences_to_raise(self) -> list[Batch | None]:
@@ -412,14 +419,6 @@ class Sent:
             raised = [commands.raise_fence(op.resource, op.owner, op.fence) for op in other]
             found.append(Batch(raised) if raised else None)
         return found
-
-    def _decoded(self, place: int, outcome: Outcome) -> list[tuple[Tally, Any]]:
-        if isinstance(outcome, LeaseholdError):
-            return [(tally, outcome) for tally in self.tallies]
-        return [
-            (tally, _decoded(self._quorum, place, reply, tally.op))
-            for tally, reply in zip(self.tallies, outcome, strict=False)
-        ]
 
 
 class Tally:
