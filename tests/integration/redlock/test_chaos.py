@@ -97,7 +97,7 @@ def test_one_holder_at_a_time_while_a_minority_is_in_trouble(five: Stage, seed: 
         node.heal()
     crew.stop()
     found = sorted(crew.holdings)
-    print(f"seed {seed}: {len(found)} leases of {five.flavour}, while nodes were in trouble {troubles} times")
+    print(f"seed {seed}: {len(found)} leases, {troubles} times a node was in trouble")  # noqa: T201  # what the soak is for
     assert found
     assert [pair for pair in itertools.pairwise(found) if pair[1].since < pair[0].until] == []
     assert [one.fence for one in found] == sorted({one.fence for one in found})
