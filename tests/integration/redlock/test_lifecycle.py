@@ -210,6 +210,7 @@ def test_every_kind_of_server_can_be_a_node(program: Callable[[], str], flavour:
         one.do(lambda _: lease.extend(20))
         servers.nodes[0].clock.set_off(0.3)  # its next fence is ahead of the others
         assert one.do(lambda _: lease.release()) is True
+        stage.nothing_left()
         stage.only(0, 1)
         again = acquire(two)
         assert again.fence > lease.fence and two.do(lambda _: again.release()) is True

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from leasehold._core import ops
+from leasehold.stores.redis.redlock.answers import Answer, Leave, Round
 from leasehold.stores.redis.redlock.quorum import Quorum
-from leasehold.stores.redis.redlock.rounds import Answer, Leave, Round, Rounds
+from leasehold.stores.redis.redlock.rounds import Rounds
 
 HOUR_US = 3_600_000_000
 NOW_US = 1_800_000_000_000_000

@@ -8,8 +8,8 @@ import pytest
 
 from leasehold._core import ops
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, Unsupported
+from leasehold.stores.redis.redlock.answers import Leave, Round
 from leasehold.stores.redis.redlock.quorum import Quorum, check_nodes
-from leasehold.stores.redis.redlock.rounds import Leave, Round
 from tests.unit.redlock.conftest import BUSY, CLAIM, NOW_US, Play, answer, granted, vote
 
 RENEWED = [[5, 30_000]]

@@ -9,7 +9,7 @@ import pytest
 
 from leasehold._core import ops
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
-from leasehold.stores.redis.redlock.rounds import Round
+from leasehold.stores.redis.redlock.answers import Round
 from tests.unit.redlock.conftest import NOW_US, Play
 
 TIME = [str(NOW_US // 1_000_000).encode(), b"0"]

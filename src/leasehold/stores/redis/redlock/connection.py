@@ -11,10 +11,10 @@ from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold.errors import LeaseholdError
+from leasehold.stores.redis.redlock.answers import Leave, Round
 from leasehold.stores.redis.redlock.exchange import Exchange, RunningRound
 from leasehold.stores.redis.redlock.link import Link
 from leasehold.stores.redis.redlock.links import Links
-from leasehold.stores.redis.redlock.rounds import Leave, Round
 
 if TYPE_CHECKING:
     from leasehold.stores.redis.redlock.store import RedlockStore

@@ -8,8 +8,8 @@ import hiredis
 
 from leasehold._core.light_typing import Any
 from leasehold.errors import LeaseholdError
+from leasehold.stores.redis.redlock.answers import Answer, Round
 from leasehold.stores.redis.redlock.commands import Batch, unknown_script
-from leasehold.stores.redis.redlock.rounds import Answer, Round
 
 ReplyError = hiredis.ReplyError
 

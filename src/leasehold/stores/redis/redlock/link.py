@@ -411,9 +411,10 @@ class Link:
             reason = failures.unreachable(self.node.name, error)
         if was_ready and self._unsent and not self._closed:
             self._open(time.monotonic())
-        elif not was_ready:
+            return
+        if not was_ready:
             self._retry_at, self._last_error = time.monotonic() + RETRY_AFTER, reason
-            self._fail_all(reason)
+        self._fail_all(reason)
 
     def _greeting_failed(self, error: Broken) -> LeaseholdError | None:
         """The handshake knows what its end may mean."""

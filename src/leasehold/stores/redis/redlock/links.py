@@ -10,10 +10,11 @@ from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Withdraw
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import protocol
+from leasehold.stores.redis.redlock.answers import Answer, Leave, Outcome, Round
 from leasehold.stores.redis.redlock.commands import Batch
 from leasehold.stores.redis.redlock.exchange import Exchange, RunningRound
 from leasehold.stores.redis.redlock.link import Link
-from leasehold.stores.redis.redlock.rounds import RELEASE_SECONDS, Answer, Leave, Outcome, Round
+from leasehold.stores.redis.redlock.rounds import RELEASE_SECONDS
 
 if TYPE_CHECKING:
     from leasehold.stores.redis.redlock.store import RedlockStore

@@ -13,10 +13,10 @@ from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Reply, StoreOp
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import failures
+from leasehold.stores.redis.redlock.answers import Leave, Round
 from leasehold.stores.redis.redlock.exchange import Exchange, RunningRound
 from leasehold.stores.redis.redlock.link import STALE_AFTER, Link
 from leasehold.stores.redis.redlock.links import Links
-from leasehold.stores.redis.redlock.rounds import Leave, Round
 from leasehold.stores.redis.sockets import Broken
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from leasehold._core.ops import Withdraw
 from leasehold.errors import LeaseholdError
 from leasehold.observe import log
 from leasehold.stores.redis import protocol
+from leasehold.stores.redis.redlock.answers import Answer, Round
 from leasehold.stores.redis.redlock.commands import Batch
-from leasehold.stores.redis.redlock.rounds import Answer, Round, withdrawal_again
+from leasehold.stores.redis.redlock.rounds import withdrawal_again
 
 if TYPE_CHECKING:
     from leasehold.stores.redis.redlock.connection import RedlockConnection
