@@ -127,6 +127,7 @@ class RedlockLoopConnection:
         self._check = None
         for link in self._links.each:
             link.check(time.monotonic())
+        self._watch()
         if self._links.owe():
             self._check = self._loop.call_later(STALE_AFTER, self._check_links)
 
