@@ -90,6 +90,13 @@ def test_a_higher_fence_of_one_node_is_written_back(five: Stage) -> None:
     assert counts[:3] == [1, 2, 2]
 
 
+def give_another_fence(client: Any, lease: Any, fence: int) -> None:
+    """As if this node had given it."""
+    record = client.get(OWNER).decode()
+    client.set(OWNER, record.replace(str(lease.fence), str(fence)), keepttl=True)
+    client.set(LAST_FENCE, fence, keepttl=True)
+
+
 @pytest.mark.parametrize("off", [-1, 1], ids=["lower", "higher"])
 def test_a_renewal_mends_the_fence_of_a_node(three: Stage, off: int) -> None:
     """One that gave the lease another fence, after the majority was found, does not renew it. It gets the fence
@@ -99,16 +106,27 @@ def test_a_renewal_mends_the_fence_of_a_node(three: Stage, off: int) -> None:
     lease = acquire(party)
     until(lambda: fences(three) == [lease.fence] * 3, "every node has granted it")
     client: Any = three.nodes[2].server.client()
-    other = str(lease.fence + off)
-    record = client.get(OWNER).decode()
-    client.set(OWNER, record.replace(str(lease.fence), other), keepttl=True)
-    client.set(LAST_FENCE, other, keepttl=True)
+    give_another_fence(client, lease, lease.fence + off)
     party.do(lambda _: lease.extend(20))
     until(lambda: fences(three) == [lease.fence] * 3, "the node has the fence")
     assert int(client.get(LAST_FENCE)) == lease.fence + max(off, 0)
     three.only(0, 2)
     party.do(lambda _: lease.extend(20))
     assert lease.state == "held"
+
+
+def test_a_late_node_with_another_fence_is_left_with_nothing(three: Stage) -> None:
+    """The release has returned when that node replies that it does not know this lease: it is withdrawn there."""
+    party = three.party()
+    warm(three, party)
+    lease = acquire(party)
+    until(lambda: fences(three) == [lease.fence] * 3, "every node has granted it")
+    give_another_fence(three.nodes[2].server.client(), lease, lease.fence + 1)
+    three.nodes[2].link.hold_replies()
+    assert give_back(party, lease) is True
+    assert three.owners()[2]
+    three.nodes[2].link.release()
+    three.nothing_left()
 
 
 def test_a_lease_outlives_any_minority(five: Stage) -> None:
