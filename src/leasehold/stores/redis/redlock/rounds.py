@@ -183,14 +183,14 @@ class Rounds:
 
 
 def _common_view(views: Sequence[ops.View], majority: int) -> ops.View:
-    """A holder is who has a majority. Its fence is the highest that a node has for it, and the rest is from the node
-    that got its last change: others may not have got either."""
+    """A holder is who has a majority. Its fence is the one that most nodes have for it, and the highest of several, and
+    the rest is from the node that got its last change: others may not have got either."""
     by_owner: dict[str, list[Grant]] = {}
     for view in views:
         for grant in view.holders:
             by_owner.setdefault(grant.owner, []).append(grant)
     holders = [
-        max(grants, key=lambda one: one.renewals)._replace(fence=max(one.fence for one in grants))
+        max(grants, key=lambda one: one.renewals)._replace(fence=_usual([one.fence for one in grants]))
         for grants in by_owner.values()
         if len(grants) >= majority
     ]
@@ -202,6 +202,10 @@ def _common_view(views: Sequence[ops.View], majority: int) -> ops.View:
         notes=tuple(sorted({note for view in views for note in view.notes})),
         unreadable=tuple(dict.fromkeys(one for view in views for one in view.unreadable)),
     )
+
+
+def _usual(fences: Sequence[int]) -> int:
+    return max(fences, key=lambda fence: (fences.count(fence), fence))
 
 
 def withdrawal_again(op: ops.Withdraw) -> ops.Withdraw:
