@@ -33,6 +33,7 @@ FAILOVER = "The first grant after a primary was killed"
 OURS, OURS_ASYNCIO = "Leasehold", "Leasehold, asyncio"
 POTTERY, REDLOCK_PY, AIOREDLOCK = "pottery", "redlock-py", "aioredlock"
 PAIRS, MS, ROUND_TRIPS = "pairs/s", "ms to acquire", "round trips"
+SERVER_CPU = "CPU of all servers, µs"
 ONE = "one server"
 PING = "a bare PING"
 FAILOVERS, FEW_FAILOVERS = 20, 3
@@ -151,7 +152,9 @@ def redlock(setup: Setup) -> Result:
             counts = sized(runs, setup.effort.seconds * 2)
             series = interleave(setup, runs, counts, setup.effort.rounds)
             rows += rates(work, PAIRS, series, POTTERY, cpu=True)
-            if far:
+            if not far:
+                rows += compare(work, SERVER_CPU, _server_cpu_us(places, runs, counts, setup.effort.rounds))
+            else:
                 with leasehold.connect(places.url) as hold:
                     took = [_acquire_ms(hold) for _ in range(max(setup.effort.rounds, 2))]
                 rows += compare(work, MS, {OURS: took})
@@ -159,6 +162,24 @@ def redlock(setup: Setup) -> Result:
                 rows += compare(work, MS, {PING: [trip]})
                 rows += compare(work, ROUND_TRIPS, {OURS: [one / trip for one in took]})
     return Result(rows)
+
+
+def _server_cpu_us(places: Places, runs: dict[str, Run], counts: dict[str, int], rounds: int) -> dict[str, list[float]]:
+    """What a pair costs all servers together."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    with ExitStack() as stack:
+        clients = [stack.enter_context(redis.Redis(port=port)) for port in places.ports]
+
+        def used() -> float:
+            fields: list[Any] = [client.info("cpu") for client in clients]
+            return float(sum(one["used_cpu_user"] + one["used_cpu_sys"] for one in fields))
+
+        for _ in range(rounds):
+            for name, run in runs.items():
+                before = used()
+                run(counts[name])
+                found[name].append((used() - before) * 1_000_000 / counts[name])
+    return found
 
 
 def _round_trip_ms(port: int) -> float:

@@ -19,6 +19,7 @@ import tests.contract.cases.rwlock
 import tests.contract.cases.semaphore
 from leasehold.errors import Unsupported
 from tests.contract.cases.lock import CASES
+from tests.contract.cases.unordered import UNORDERED
 from tests.contract.ways import AGE_US, WAYS, TurnedCluster
 from tests.support.parties import FLAVOURS, Step
 from tests.support.scene import Scene, fails
@@ -72,8 +73,6 @@ NEEDS: dict[str, tuple[str, Step]] = {
     "callbacks_hear_of_each_term": ("evictions", evicted),
     "revoke_asks_the_holder": ("evictions", lambda hold: hold.revoke("job")),
 }
-# These are about the order of a queue. A store that has none states it: nothing can be refused there.
-ABOUT_ORDER = ("one_try_does_not_overtake", "terms_follow_each_other", "a_term_has_a_longest_time")
 SEEN_EVERYWHERE = (
     "a_second_is_refused_while_held",
     "the_fence_grows_with_each_acquisition",
@@ -172,7 +171,9 @@ def test_contract(name: str, scene: Scene) -> None:
     need = NEEDS.get(name) or NEEDS.get(CASES[name].__module__)
     if need is not None and not getattr(scene.capabilities, need[0]):
         fails(Unsupported, scene.party().start(need[1]))
-    elif scene.capabilities.fair or name not in ABOUT_ORDER:
+    elif name in UNORDERED and not scene.capabilities.fair:
+        UNORDERED[name](scene)
+    else:
         CASES[name](scene)
 
 
@@ -195,4 +196,4 @@ def test_every_combination_is_run() -> None:
     for name in CASES:
         left_out = set(WAYS) - {way for one, way, _ in PLAYED if one == name}
         assert left_out == {"redis-cluster" if of_several(name) else "redis-cluster-namespace"}
-    assert len(CASES) >= 25 and set(SEEN_EVERYWHERE) <= set(CASES)
+    assert len(CASES) >= 25 and {*SEEN_EVERYWHERE, *UNORDERED} <= set(CASES)

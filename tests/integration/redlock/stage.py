@@ -54,8 +54,8 @@ class Stage:
         return [bool(node.server.client().exists(OWNER)) for node in self.nodes]
 
     def nothing_left(self) -> None:
-        """No node has a holder of ``job``, soon."""
-        until(lambda: not any(self.owners()), "nothing is left on any node")
+        """No node has a holder of ``job``, soon, and not because a ttl of 30 seconds is over."""
+        until(lambda: not any(self.owners()), "nothing is left on any node", within=20)
 
     def close(self) -> None:
         """Heal the network, and close all parties."""

@@ -84,18 +84,20 @@ def test_one_holder_at_a_time_while_a_minority_is_in_trouble(five: Stage, seed: 
     chance = random.Random(seed)
     ill: list[RedlockNode] = []
     crew = Crew([five.party(OPTIONS) for _ in range(4)], seed)
-    end = time.monotonic() + seconds
+    end, troubles = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         time.sleep(chance.random() * 0.3)
         for node in ill:
             node.heal()
         ill = chance.sample(five.nodes, chance.choice([0, 1, 2]))
+        troubles += len(ill)
         for node in ill:
             trouble(node, chance.choice(["cut", "requests", "replies", "slow", *["restart"] * (chance.random() < 0.3)]))
     for node in ill:
         node.heal()
     crew.stop()
     found = sorted(crew.holdings)
+    print(f"seed {seed}: {len(found)} leases, {troubles} times a node was in trouble")  # noqa: T201  # what the soak is for
     assert found
     assert [pair for pair in itertools.pairwise(found) if pair[1].since < pair[0].until] == []
     assert [one.fence for one in found] == sorted({one.fence for one in found})

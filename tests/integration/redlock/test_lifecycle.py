@@ -1,5 +1,4 @@
-"""From the first connection to the last: what is open, what a fork and an interrupt leave behind, and what patterns
-do."""
+"""From the first connection to the last: what is open, and what a fork and an interrupt leave behind."""
 
 from __future__ import annotations
 
@@ -8,16 +7,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import leasehold
-from leasehold.patterns.results import RedisResultStore
 from tests.integration.redlock.stage import OWNER, Stage, acquire, aged
 from tests.support.servers.certificates import Certificates
+from tests.support.servers.redis import EVERY
 from tests.support.servers.redlock import RedlockServers
 from tests.support.waiting import until
 
@@ -185,33 +184,6 @@ def test_a_hundred_threads_one_winner() -> None:
         assert len(won) <= 1  # a split vote has no winner
 
 
-def test_patterns_with_a_result_store_of_their_own() -> None:
-    """Once, single flight and a decorated function over leases of a majority, and an election."""
-    calls = []
-    with aged(RedlockServers(3)) as servers, leasehold.connect(servers.url) as hold:
-        results = RedisResultStore(servers.nodes[0].server.client())
-
-        @hold.once("charge", "{number}", store=results)
-        def charge(number: int) -> int:
-            calls.append(number)
-            return number * 2
-
-        @hold.single_flight("report", "{number}", cache=results)
-        def report(number: int) -> str:
-            calls.append(number)
-            return f"report {number}"
-
-        @hold.locked("page", "{number}")
-        def page(number: int) -> int:
-            return number
-
-        assert [charge(3), charge(3), report(4), report(4), page(5)] == [6, 6, "report 4", "report 4", 5]
-        assert calls == [3, 4]
-        with hold.election("scheduler", value="a").campaign(wait=5) as term:
-            leader = hold.election("scheduler").leader()
-            assert leader is not None and leader.value == "a" and term.term > 0
-
-
 @pytest.mark.parametrize("flavour", ["sync", "asyncio"])
 def test_tls_and_a_password(flavour: str, certificates: Certificates) -> None:
     """For all nodes, by the options and the login of the URL."""
@@ -222,6 +194,31 @@ def test_tls_and_a_password(flavour: str, certificates: Certificates) -> None:
         lease = acquire(stage.party())
         assert sum(bool(node.server.client().exists(OWNER)) for node in servers.nodes) >= 2
         assert lease.state == "held"
+        stage.close()
+
+
+@pytest.mark.parametrize("program", EVERY, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
+def test_every_kind_of_server_can_be_a_node(program: Callable[[], str], flavour: str) -> None:
+    """A lease is granted, renewed, refused to another, given its fence and released; a node that restarted does not
+    count."""
+    with aged(RedlockServers(3, executable=program())) as servers:
+        stage = Stage(servers, flavour)
+        one, two = stage.party(), stage.party()
+        lease = acquire(one)
+        assert acquire(two) is None
+        one.do(lambda _: lease.extend(20))
+        servers.nodes[0].clock.set_off(0.3)  # its next fence is ahead of the others
+        assert one.do(lambda _: lease.release()) is True
+        stage.nothing_left()
+        stage.only(0, 1)
+        again = acquire(two)
+        assert again.fence > lease.fence and two.do(lambda _: again.release()) is True
+        stage.only(0, 1, 2)
+        servers.nodes[0].restart(keep=False)
+        servers.nodes[1].restart(keep=False)
+        with pytest.raises(leasehold.StoreUnavailable, match="it was started"):
+            acquire(stage.party())
         stage.close()
 
 

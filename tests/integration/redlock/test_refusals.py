@@ -14,6 +14,7 @@ from leasehold import InvalidRequest, StoreUnavailable, Unsupported
 from tests.integration.redlock.stage import Stage, aged
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.redlock import RedlockServers
+from tests.support.servers.sentinel import RedisSentinel
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -109,6 +110,13 @@ def test_a_node_of_a_cluster(two_and: Any) -> None:
     """One Cluster is not N masters."""
     with RedisServer(None, "--cluster-enabled", "yes") as server, pytest.raises(Unsupported, match="of a Cluster"):
         two_and(f"127.0.0.1:{server.port}")
+
+
+def test_a_sentinel(two_and: Any, redis_sentinel: RedisSentinel) -> None:
+    """It keeps no leases, whatever it watches."""
+    ((host, port), *_) = redis_sentinel.addresses
+    with pytest.raises(Unsupported, match=rf"{host}:{port} is a Sentinel, which keeps no leases: a Redlock needs"):
+        two_and(f"{host}:{port}")
 
 
 def test_a_user_that_may_not_ask_how_old_a_node_is(two_and: Any) -> None:

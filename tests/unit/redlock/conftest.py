@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from leasehold._core import ops
+from leasehold.stores.redis.redlock.answers import Answer, Leave, Round
 from leasehold.stores.redis.redlock.quorum import Quorum
-from leasehold.stores.redis.redlock.rounds import Answer, Leave, Round, Rounds
+from leasehold.stores.redis.redlock.rounds import Rounds
 
 HOUR_US = 3_600_000_000
 NOW_US = 1_800_000_000_000_000
-Reply = Callable[[Round], Sequence[Any]]
 
 
 class Play:
@@ -24,29 +24,38 @@ class Play:
         self.quorum.met = True
         for place in range(size):
             self.quorum.introduce(place, f"run{place}", 3600, 0.0)
-        self.rounds = Rounds(self.quorum, longest_ttl_ms, lambda: 25)
+        self.rounds = Rounds(self.quorum, longest_ttl_ms, lambda: 25, lambda: 10.0)
         self.requests: list[Round | Leave] = []
 
     def run(self, op: ops.StoreOp, *replies: Sequence[Any]) -> Any:
-        """The reply to the op when the nodes reply so, round after round. None for a node: no answer in time."""
-        flow, left, answers = self.rounds.execute(op), list(replies), None
+        """The reply to the op when the nodes reply so, round after round. None for a node: nothing was sent there."""
+        flow, left = self.rounds.execute(op), list(replies)
         try:
             while True:
-                request = flow.send(answers)
+                request = next(flow)
                 self.requests.append(request)
-                answers = None if isinstance(request, Leave) else self._answers(request, left.pop(0))
+                if isinstance(request, Round):
+                    answer(request, left.pop(0))
         except StopIteration as end:
             return end.value
 
-    def _answers(self, request: Round, outcomes: Sequence[Any]) -> list[Answer | None]:
-        found = [None if one is None else Answer(one, 10.0, 10.001) for one in outcomes]
-        request.enough(found)
-        return found
+    def sent(self) -> list[list[bool]]:
+        """For each round the nodes that got something."""
+        return [[batch is not None for batch in one.batches] for one in self.requests if isinstance(one, Round)]
 
     def left(self) -> list[bool]:
         """Where the claim was withdrawn."""
         (leave,) = [one for one in self.requests if isinstance(one, Leave)]
         return [withdrawal is not None for withdrawal in leave.withdrawals]
+
+
+def answer(request: Round, outcomes: Sequence[Any]) -> bool:
+    """The nodes answer one after the other, those with None never. Whether that was enough."""
+    enough = False
+    for place, outcome in enumerate(outcomes):
+        if outcome is not None:
+            enough = request.take(place, Answer(outcome, 10.0, 10.001))
+    return enough
 
 
 def vote(reply: list[Any], since_us: int = NOW_US - HOUR_US, off_us: int = 0, longest_ms: int = 300_000) -> list[Any]:

@@ -8,14 +8,41 @@ import pytest
 
 from leasehold._core import ops
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, Unsupported
+from leasehold.stores.redis.redlock.answers import Leave, Round
 from leasehold.stores.redis.redlock.quorum import Quorum, check_nodes
-from leasehold.stores.redis.redlock.rounds import Answer, Leave, Round
-from tests.unit.redlock.conftest import BUSY, CLAIM, NOW_US, Play, granted, vote
+from tests.unit.redlock.conftest import BUSY, CLAIM, NOW_US, Play, answer, granted, vote
 
 RENEWED = [[5, 30_000]]
 NOT_YOURS = [[7, b"taken"]]
 SLOW = OutcomeUnknown("it took too long")
 DOWN = StoreUnavailable("it cannot be reached")
+
+
+def test_one_round_is_enough_when_a_majority_gives_the_same_fence(play: Play) -> None:
+    """They are all asked for it: a little ahead of their clocks, and never below what this process has seen."""
+    for place in range(3):
+        play.quorum.learn_clock(place, NOW_US, 9.999, 10.0)
+    reply = play.run(CLAIM, [vote(granted(9)), SLOW, vote(granted(9))])
+    assert reply == ops.Granted(9, 30_000)
+    assert play.sent() == [[True, True, True]]
+    assert 0 < floor_of(play) - NOW_US < 50_000
+    play.run(CLAIM._replace(floor=NOW_US + 10**12), [vote(granted(9)), vote(granted(9)), SLOW])
+    assert floor_of(play) == NOW_US + 10**12
+
+
+def test_a_clock_that_is_off_does_not_raise_the_fence(play: Play) -> None:
+    """Nor does one that was read long ago: fences would run away from the time of the others."""
+    for place, off_us in enumerate([0, 0, 900_000]):
+        play.quorum.learn_clock(place, NOW_US + off_us, 9.999, 10.0)
+    assert 0 < play.quorum.next_fence(10.0) - NOW_US < 50_000
+    assert play.quorum.next_fence(100.0) == 0
+
+
+def floor_of(play: Play) -> int:
+    """That of the last claim that was sent."""
+    (request,) = [one for one in play.requests[-1:] if isinstance(one, Round)]
+    assert request.batches[0] is not None
+    return int(request.batches[0].commands[0][11])
 
 
 def test_the_fence_is_the_highest_of_the_majority(play: Play) -> None:
@@ -26,10 +53,15 @@ def test_the_fence_is_the_highest_of_the_majority(play: Play) -> None:
         [RENEWED, None, RENEWED],
     )
     assert reply == ops.Granted(9, 30_000)
-    assert len(play.requests) == 2
-    write_back = play.requests[1]
-    assert isinstance(write_back, Round)
-    assert [one is None for one in write_back.commands] == [False, True, False]
+    assert play.sent() == [[True, True, True], [True, False, True]]
+
+
+def test_a_lower_fence_beside_a_majority_is_raised_without_waiting(play: Play) -> None:
+    """The lease is granted by then; a node that has not answered yet most likely gives the same fence."""
+    reply = play.run(CLAIM, [vote(granted(9)), vote(granted(5)), vote(granted(9))], [None, SLOW, None])
+    assert reply == ops.Granted(9, 30_000)
+    assert play.sent() == [[True, True, True], [False, True, False]]
+    assert [one.seconds for one in play.requests if isinstance(one, Round)] == [3.0, 0]
 
 
 def test_a_fence_that_no_majority_confirms_is_given_up(play: Play) -> None:
@@ -104,7 +136,7 @@ def test_a_majority_is_enough_to_decide(play: Play) -> None:
 
     def decided(*outcomes: Any) -> bool:
         request: Any = next(play.rounds.execute(CLAIM))
-        return bool(request.enough([None if one is None else Answer(one, 10.0, 10.001) for one in outcomes]))
+        return answer(request, outcomes)
 
     assert not decided(vote(granted(5)), None, None)
     assert decided(vote(granted(5)), None, vote(granted(6)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from leasehold._core import ops
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
-from leasehold.stores.redis.redlock.rounds import Leave, Round
+from leasehold.stores.redis.redlock.answers import Round
 from tests.unit.redlock.conftest import NOW_US, Play
 
 TIME = [str(NOW_US // 1_000_000).encode(), b"0"]
@@ -50,10 +51,31 @@ def test_a_renewal_may_take_a_tenth_of_the_ttl(play: Play) -> None:
     assert [one.seconds for one in play.requests if isinstance(one, Round)] == [3.0, 0.05]
 
 
+def test_a_renewal_mends_the_fence_of_a_node(play: Play) -> None:
+    """One that gave it another fence than the majority refuses to renew it. One that has forgotten it gets nothing, and
+    nothing is sent for a lease that is lost."""
+    other = [[7, b"taken"], TIME]
+    assert play.run(RENEW, [[YES, TIME], other, [YES, TIME]], [None, [YES], None]) == ops.Renewed(30_000)
+    with pytest.raises(OutcomeUnknown):  # the next one finds it
+        play.run(RENEW, [[YES, TIME], other, SLOW], [None, [YES], None])
+    assert play.sent() == [[True, True, True], [False, True, False]] * 2
+    play.run(RENEW, [[YES, TIME], [NO, TIME], [YES, TIME]])
+    play.run(RENEW, [[YES, TIME], other, other])
+    assert play.sent()[4:] == [[True, True, True]] * 2
+
+
 def test_a_release_withdraws_what_had_another_fence(play: Play) -> None:
-    """A node that did not get the fence, or did not reply, is left with nothing, too."""
-    assert play.run(RELEASE, [[[6, 1]], [[6, 1]], [[7, b"taken"]]]) == ops.Released(True)
-    assert play.left() == [False, False, True]
+    """Also when that is known late, and where nobody knows whether the release has arrived."""
+    assert play.run(RELEASE, [[[6, 1]], [[6, 1]], SLOW]) == ops.Released(True)
+    assert [len(followed(play, reply)) for reply in ([6, 1], [7, b"taken"])] == [0, 1]
+    assert followed(play, SLOW) == followed(play, DOWN) == [WITHDRAW]
+
+
+def followed(play: Play, outcome: Any) -> Sequence[ops.Withdraw]:
+    """What is withdrawn on a node where the last round had this outcome."""
+    request = play.requests[-1]
+    assert isinstance(request, Round) and request.follow is not None
+    return request.follow(2, outcome if isinstance(outcome, LeaseholdError) else [outcome])
 
 
 def test_a_release_that_no_majority_knows_is_a_loss(play: Play) -> None:
@@ -78,8 +100,10 @@ def view(owner: str | None, fence: int = 9) -> list[Any]:
 
 
 def test_a_holder_is_who_has_a_majority(play: Play) -> None:
-    """With the highest fence that a node knows; an owner on one node is none."""
+    """With the fence that most nodes know, or the highest; an owner on one node is none."""
     assert play.run(ops.Inspect("job"), [view("a:1:x", 7), view("a:1:x", 9), DOWN]).holders[0].fence == 9
+    late = [view("a:1:x", 9), view("a:1:x", 7), view("a:1:x", 7)]
+    assert play.run(ops.Inspect("job"), late).holders[0].fence == 7
     assert play.run(ops.Inspect("job"), [view("a:1:x"), view(None), view("b:1:x")]).holders == ()
     with pytest.raises(LeaseholdError, match="2 of 3 Redlock nodes"):
         play.run(ops.Inspect("job"), [view("a:1:x"), DOWN, SLOW])
@@ -107,11 +131,3 @@ def test_what_no_majority_can_decide_is_sent_to_no_node(play: Play, op: Any) -> 
     with pytest.raises(Unsupported):
         play.run(op)
     assert not play.requests
-
-
-def test_a_failed_release_leaves_nothing(play: Play) -> None:
-    """Its withdrawals go on in the background, also on nodes that could not be reached."""
-    with pytest.raises(OutcomeUnknown):
-        play.run(RELEASE, [[[6, 1]], DOWN, SLOW])
-    assert [isinstance(one, Leave) for one in play.requests] == [False, True]
-    assert play.left() == [False, True, True]

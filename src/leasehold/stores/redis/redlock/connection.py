@@ -11,15 +11,15 @@ from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold.errors import LeaseholdError
-from leasehold.stores.redis import protocol
-from leasehold.stores.redis.protocol import pack
-from leasehold.stores.redis.redlock import commands
-from leasehold.stores.redis.redlock.link import Exchange, Link
-from leasehold.stores.redis.redlock.rounds import Answer, Leave, Round
+from leasehold.stores.redis.redlock.answers import Leave, Round
+from leasehold.stores.redis.redlock.exchange import Exchange, RunningRound
+from leasehold.stores.redis.redlock.link import Link
+from leasehold.stores.redis.redlock.links import Links
 
 if TYPE_CHECKING:
     from leasehold.stores.redis.redlock.store import RedlockStore
 
+monotonic = time.monotonic
 CHECK_SECONDS = 0.02  # for a check from the background to end
 LAST_SECONDS = 0.25  # for what must still arrive when the connection is closed
 
@@ -37,7 +37,10 @@ class RedlockConnection:
     ) -> None:
         self._store = store
         self._forget = forget
-        self._links = [Link(node, counts) for node in store.nodes]
+        self._links = Links(store, counts)
+        self._poller = select.poll()
+        self._polled: list[tuple[int, int]] = []  # the descriptor of each link, and what is polled for
+        self._by_fileno: dict[int, Link] = {}
         self._in_use = threading.RLock()
         self._closed = threading.Event()
 
@@ -55,16 +58,16 @@ class RedlockConnection:
 
     def next_push(self, seconds: float) -> Push | None:
         """Nothing is pushed; ``close`` ends the wait. What must still arrive goes on meanwhile."""
-        give_up = time.monotonic() + seconds
+        give_up = monotonic() + seconds
         with self._in_use:
             self._finish(give_up)
-        self._closed.wait(max(give_up - time.monotonic(), 0))
+        self._closed.wait(max(give_up - monotonic(), 0))
         return None
 
     def _finish(self, give_up: float) -> None:
         """Read what is owed, so that withdrawals are known to have arrived, at the latest until then."""
-        while any(link.owes() for link in self._links) and not self._closed.is_set():
-            left = give_up - time.monotonic()
+        while self._links.owe() and not self._closed.is_set():
+            left = give_up - monotonic()
             if left <= 0 or not self._poll(left):
                 break
 
@@ -72,62 +75,36 @@ class RedlockConnection:
         with self._in_use:
             return drive(flow, self.perform)
 
-    def perform(self, request: Round | Leave) -> Sequence[Answer | None]:
-        """What a flow has requested. After an interrupt no link is used again."""
+    def perform(self, request: Round | Leave) -> None:
+        """What a flow has requested."""
         try:
-            return self._leave(request) if isinstance(request, Leave) else self._round(request)
-        except LeaseholdError:  # raised by the flow's own rule: the links are as they should be
-            raise
+            if isinstance(request, Leave):
+                left = self._links.leave(request)
+            else:
+                late = self._round(request)
+                left = late and request.follow is not None
         except BaseException:
-            for link in self._links:
-                link.reset()
+            self._links.reset()
             raise
+        if left:
+            self._store.withdrawals.watch(self)
 
-    def _round(self, request: Round) -> list[Answer | None]:
-        give_up = time.monotonic() + request.seconds
-        exchanges = self._submit(request.commands)
+    def _round(self, request: Round) -> bool:
+        """True if it ended while answers were still to come."""
+        give_up = monotonic() + request.seconds
+        self._poll(0)  # late replies, and the end of a link: a restart closes it
+        running, exchanges = RunningRound(request), list[Exchange | None]()
         try:
-            while not request.enough([one.answer if one is not None else None for one in exchanges]):
-                left = give_up - time.monotonic()
-                if left <= 0 or all(one is None or one.answer is not None for one in exchanges) or not self._poll(left):
+            exchanges = self._links.submit(running)
+            while not running.over:
+                left = give_up - monotonic()
+                if left <= 0 or not self._poll(left):
                     break
         finally:
-            answers = [
-                link.abandon(one) if one is not None else None for link, one in zip(self._links, exchanges, strict=True)
-            ]
-        return answers
-
-    def _submit(self, batches: Sequence[Any]) -> list[Exchange | None]:
-        """Nodes that get the same get the same bytes."""
-        packed: dict[int, bytes] = {}
-        exchanges: list[Exchange | None] = []
-        kept = []  # so that no two of them get one id
-        for link, requested in zip(self._links, batches, strict=True):
-            if requested is None:
-                exchanges.append(None)
-                continue
-            batch = link.node.taught(requested)
-            if id(batch) not in packed:
-                packed[id(batch)] = b"".join(map(pack, batch))
-            kept.append(batch)
-            exchanges.append(link.submit(batch, packed[id(batch)]))
-        return exchanges
-
-    def _leave(self, request: Leave) -> Sequence[Answer | None]:
-        """Over an open link they leave at once. Nobody polls the others after this: they are for the background."""
-        until = time.monotonic() + request.seconds
-        for place, op in enumerate(request.withdrawals):
-            if op is None:
-                continue
-            later = self._store.withdrawals.later(place, op, until)
-            link, command = self._links[place], protocol.command(op)
-            if link.is_open():  # one that is late may be about to reply that it has lost its scripts
-                batch = [commands.with_text(command)] if link.is_late() else link.node.taught([command])
-                link.submit(batch, pack(batch[0]), later)
-                self._store.withdrawals.watch(self)
-            else:
-                later()
-        return ()
+            late = running.open > 0
+            if late:
+                self._links.abandon(exchanges)
+        return late
 
     def settled(self) -> bool:
         """True when nothing is under way any more that must arrive. Called from the background, while the connection
@@ -136,31 +113,31 @@ class RedlockConnection:
         if not in_use.acquire(blocking=False):
             return False
         try:
-            for link in self._links:
-                link.check()
-            self._poll(0.0)  # a link that is being opened goes on
-            return not any(link.owes() for link in self._links)
+            self._poll(0)  # a link that is being opened goes on, too
+            for link in self._links.each:
+                link.check(monotonic())
+            return not self._links.owe()
         finally:
             in_use.release()
 
     def _poll(self, seconds: float) -> bool:
         """Let every link go on that can. False when there was nothing, or nothing is expected any more."""
-        poll = select.poll()
-        by_fileno: dict[int, Link] = {}
-        ready = False
-        for link in self._links:
-            events, fileno = link.events(), link.fileno()
-            if events and fileno >= 0:
-                poll.register(fileno, events)
-                by_fileno[fileno] = link
-                ready = ready or link.pending()
-        found = poll.poll(0 if ready else seconds * 1000)
+        wanted = [link.interest() for link in self._links.each]
+        if wanted != self._polled:
+            self._poll_these(wanted)
+        if not self._by_fileno:
+            return False
+        found = self._poller.poll(seconds * 1000)
         for fileno, _ in found:
-            by_fileno[fileno].go_on()
-        for link in by_fileno.values():
-            if link.pending():
-                link.go_on()
-        return bool(found) or ready
+            self._by_fileno[fileno].go_on()
+        return bool(found)
+
+    def _poll_these(self, wanted: list[tuple[int, int]]) -> None:
+        self._polled, self._poller, self._by_fileno = wanted, select.poll(), {}
+        for link, (fileno, events) in zip(self._links.each, wanted, strict=True):
+            if events and fileno >= 0:
+                self._poller.register(fileno, events)
+                self._by_fileno[fileno] = link
 
     # ------------------------------------------------------------ the end
 
@@ -171,13 +148,13 @@ class RedlockConnection:
         in_use = self._in_use
         if not in_use.acquire(timeout=CHECK_SECONDS):
             self._closed.set()
-            for link in self._links:
+            for link in self._links.each:
                 link.hang_up()
             return
         try:
-            self._finish(time.monotonic() + LAST_SECONDS)
+            self._finish(monotonic() + LAST_SECONDS)
             self._closed.set()
-            for link in self._links:
+            for link in self._links.each:
                 link.close()
         finally:
             in_use.release()
@@ -185,5 +162,5 @@ class RedlockConnection:
     def forked(self) -> None:
         """In the child: no other thread uses it here."""
         self._in_use = threading.RLock()
-        for link in self._links:
+        for link in self._links.each:
             link.forked()

@@ -1,5 +1,5 @@
-"""A thread's link to one node: everything that it does, from the lookup of a name to the last reply, never waits. The
-thread polls the links of all nodes at once, and lets those go on that can.
+"""The link to one node: everything that it does, from the lookup of a name to the last reply, never waits. A thread
+polls the links of all nodes at once, an event loop watches their sockets, and both let those go on that can.
 
 A reply that is no longer wanted keeps its place in the order, and is dropped when it comes: a slow node keeps its link,
 and what is sent there next arrives after what was sent before.
@@ -24,78 +24,34 @@ from leasehold._core.light_typing import Any
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.protocol import Command, pack
-from leasehold.stores.redis.redlock import commands
+from leasehold.stores.redis.redlock.exchange import Exchange
 from leasehold.stores.redis.redlock.node_server import NodeServer
-from leasehold.stores.redis.redlock.rounds import Answer
 from leasehold.stores.redis.sockets import CHUNK, FULL, NO_TLS, NOTHING, SLOW, Broken, is_push, keep_alive, no_tls
 
 CLOSED, LOOKUP, DIALLING, SECURING, GREETING, READY = range(6)
 RETRY_AFTER = 0.05  # seconds: a node that refuses is not dialled by every call
 STALE_AFTER = 5.0  # seconds without a reply that is owed, after which a new link is made
-MOST_OWED = 256  # exchanges
-
-
-class Exchange:
-    """Some commands for one node, and what came of them."""
-
-    __slots__ = ("_missing", "answer", "commands", "data", "in_full", "on_failure", "replies", "sent_at", "wanted")
-
-    def __init__(
-        self, batch: Sequence[Command], data: bytes, now: float, on_failure: Callable[[], None] | None
-    ) -> None:
-        self.commands = batch
-        self.data = data
-        self.sent_at = now  # local time
-        self.replies: list[Any] = [None] * len(batch)
-        self._missing = deque(range(len(batch)))  # the places of the replies that are still to come, in order
-        self.in_full = False
-        self.answer: Answer | None = None
-        self.wanted = True
-        self.on_failure = on_failure  # called if it may not have arrived
-
-    def add(self, reply: Any) -> bool:
-        """The next reply. True when it was the last."""
-        self.replies[self._missing.popleft()] = reply
-        return not self._missing
-
-    def expect_in_full(self) -> bytes:
-        """What to send again, with scripts in full, because the node does not have them; empty if that is nothing. The
-        first command of each script teaches it."""
-        self._missing.extend(at for at, reply in enumerate(self.replies) if commands.unknown_script(reply))
-        if self.in_full or not (self.wanted or self.on_failure is not None):
-            self._missing.clear()
-        self.in_full = True
-        known: set[Any] = set()
-        packed = []
-        for at in self._missing:
-            command = self.commands[at]
-            packed.append(pack(command if command[1] in known else commands.with_text(command)))
-            known.add(command[1])
-        return b"".join(packed)
-
-    def complete(self, now: float) -> None:
-        self.on_failure = None
-        self.answer = Answer(self.replies, self.sent_at, now)
-
-    def fail(self, error: LeaseholdError, now: float) -> None:
-        if self.answer is None:
-            self.answer = Answer(error, self.sent_at, now)
-            callback, self.on_failure = self.on_failure, None
-            if callback is not None:
-                callback()
+MOST_OWED = 256  # exchanges that nobody waits for
+IN, IN_AND_OUT = select.POLLIN, select.POLLIN | select.POLLOUT
 
 
 class Link:
-    """One thread uses it at a time; ``close`` may come from any."""
+    """One thread uses it at a time; ``hang_up`` may come from any. ``before_close`` gets the descriptor of a socket
+    that is about to be closed."""
 
-    def __init__(self, node: NodeServer, counts: bool = True) -> None:
+    def __init__(
+        self, node: NodeServer, counts: bool = True, before_close: Callable[[int], object] = lambda fileno: None
+    ) -> None:
         self.node = node
+        self._late = failures.unanswered(node.name, Broken(SLOW))  # made once: a round often ends without the slowest
         self._counts = counts
+        self._before_close = before_close
         self._state = CLOSED
         self._sock: socket.socket | None = None
         self._unsent: deque[Exchange] = deque()  # not a byte of these has left
         self._owed: deque[Exchange] = deque()  # sent, in order; unwanted ones too
-        self._out = b""
+        self._out = bytearray()
+        self._quiet = (-1, 0)  # what to poll for when it is ready and has sent everything
         self._retry_at = 0.0
         self._last_error: LeaseholdError | None = None
         self._used = 0.0
@@ -110,77 +66,87 @@ class Link:
 
     # ------------------------------------------------------------ exchanges
 
-    def submit(self, batch: Sequence[Command], data: bytes, on_failure: Callable[[], None] | None = None) -> Exchange:
-        """Send these, as soon as that is possible."""
-        exchange = Exchange(batch, data, self.node.now(), on_failure)
-        now = time.monotonic()
+    def submit(self, exchange: Exchange, now: float) -> None:
+        """Send it, as soon as that is possible. ``now`` is time.monotonic()."""
         if self._state == READY:
-            self._check(now)
-        elif self._state not in (CLOSED, READY) and now - self._used > self.node.target.connect_timeout:
+            self.check(now)
+        elif self._state != CLOSED and now - self._used > self.node.target.connect_timeout:
             self._broke(Broken(SLOW))
             self._retry_at = 0.0
+        if self._state == READY:
+            self._send(exchange, now)
+            return
         self._unsent.append(exchange)
         if self._state == CLOSED:
             self._open(now)
-        elif self._state == READY:
-            self._send()
-        return exchange
 
-    def abandon(self, exchange: Exchange) -> Answer:
+    def abandon(self, exchange: Exchange) -> None:
         """The caller waits no longer. What has not left is not sent any more."""
-        exchange.wanted = False
-        if exchange.answer is not None:
-            return exchange.answer
-        error: LeaseholdError = failures.unanswered(self.node.name, Broken(SLOW))  # its place in the order stays
         if exchange in self._unsent:
             self._unsent.remove(exchange)
-            error = failures.unreachable(self.node.name, Broken(SLOW))
-        return Answer(error, exchange.sent_at, self.node.now())
+            exchange.finish(failures.unreachable(self.node.name, Broken(SLOW)), self.node.now())
+        else:  # its place in the order stays
+            exchange.abandon(self._late, self.node.now())
 
     def is_open(self) -> bool:
         """What is submitted leaves at once."""
         return self._state == READY and not self._out
 
-    def check(self) -> None:
-        """Read what has arrived, and give up on what does not come."""
-        if self._state == READY:
-            self._check(time.monotonic())
-
     def is_late(self) -> bool:
         """Replies are still to come."""
         return bool(self._owed)
 
-    def owes(self) -> bool:
-        """True while something is under way that must arrive."""
-        return any(one.on_failure is not None for one in (*self._owed, *self._unsent))
+    def must_arrive(self) -> list[Exchange]:
+        """Those under way whose outcome somebody has to know."""
+        return [one for one in (*self._owed, *self._unsent) if one.must_arrive]
+
+    def is_awaited(self) -> bool:
+        """Somebody waits for a reply, or has to know whether something has arrived."""
+        return any(one.wanted or one.must_arrive for one in (*self._owed, *self._unsent))
+
+    def check(self, now: float) -> None:
+        """Give up on a link that a firewall may have forgotten, and on a node that does not reply."""
+        silent = now - self._used
+        stale = silent > STALE_AFTER if self._owed else silent > self.node.target.ping_after
+        if self._state == READY and (stale or self._too_many_owed()):
+            self._broke(Broken(SLOW))
+
+    def _too_many_owed(self) -> bool:
+        return len(self._owed) > MOST_OWED and not any(one.wanted for one in self._owed)
 
     # ------------------------------------------------------------ polling
 
     def fileno(self) -> int:
         return -1 if self._sock is None else self._sock.fileno()
 
-    def events(self) -> int:
-        """What to poll for; 0: nothing is expected."""
+    def interest(self) -> tuple[int, int]:
+        """The descriptor, and what to poll for; 0: nothing is expected."""
+        if self._state == READY and not self._out:
+            return self._quiet
+        return self.fileno(), self._events()
+
+    def _events(self) -> int:
         if self._state == CLOSED or self._sock is None:
             return 0
         if self._state == DIALLING:
             return select.POLLOUT
         if self._state == SECURING:
             return self._wants
-        return select.POLLIN | (select.POLLOUT if self._out else 0)
+        return IN_AND_OUT if self._out else IN
 
     def go_on(self) -> None:
         """Something can be read or written. No error leaves this: it is that of the exchanges."""
         try:
-            if self._state == LOOKUP:
+            if self._state in (GREETING, READY):
+                if self._out:
+                    self._flush()
+                self._read()
+            elif self._state == LOOKUP:
                 self._looked_up()
             elif self._state == DIALLING:
                 self._dialled()
             elif self._state == SECURING:
                 self._secure()
-            elif self._state in (GREETING, READY):
-                self._flush()
-                self._read()
         except Broken as error:
             self._broke(error)
         except LeaseholdError as error:
@@ -189,10 +155,6 @@ class Link:
             if isinstance(error, OSError) and error.errno is None and not isinstance(error, ssl.SSLError):
                 raise  # a signal handler raised it
             self._broke(Broken(str(error)))
-
-    def pending(self) -> bool:
-        """TLS reads ahead: there may be something to read that no poll shows."""
-        return isinstance(self._sock, ssl.SSLSocket) and self._state in (GREETING, READY) and self._sock.pending() > 0
 
     # ------------------------------------------------------------ opening
 
@@ -248,8 +210,7 @@ class Link:
             raise Broken(f"no thread can be started to look up its name: {error}") from error
 
     def _looked_up(self) -> None:
-        if self._sock is not None:
-            self._sock.close()
+        self._close_socket()
         result = self._found[0]
         if isinstance(result, Exception):
             raise Broken(f"its name cannot be looked up: {result}")
@@ -280,8 +241,7 @@ class Link:
         return self.fileno() >= 0
 
     def _not_dialled(self, code: int) -> None:
-        if self._sock is not None:
-            self._sock.close()
+        self._close_socket()
         if not self._addresses:
             raise Broken(os.strerror(code))
         self._dial()
@@ -298,6 +258,7 @@ class Link:
         if context is None:
             self._greet()
             return
+        self._before_close(self.fileno())  # the TLS socket takes over its descriptor
         self._sock = context.wrap_socket(
             self._open_socket(), server_hostname=target.host, do_handshake_on_connect=False
         )
@@ -319,7 +280,7 @@ class Link:
 
     def _greet(self) -> None:
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
-        self._state, self._out = GREETING, b""
+        self._state, self._out = GREETING, bytearray()
         self._greeting = self.node.handshake(self.node.target, "").flow()
         self._greeted = []
         self._expected = self._say(next(self._greeting))
@@ -340,38 +301,47 @@ class Link:
         except StopIteration:
             self.node.checked = True
             self._last_error = None
-            self._state = READY
-            self._send()
+            self._state, self._quiet = READY, (self.fileno(), IN)
+            self._send_all()
 
     # ------------------------------------------------------------ bytes
 
-    def _check(self, now: float) -> None:
-        """Before each use: the node may have closed it, as a restart does, or a firewall forgotten it."""
-        if now - self._used > self.node.target.ping_after:
-            self._broke(Broken(SLOW))
-        else:
-            self.go_on()
-        stale = self._owed and now - self._used > STALE_AFTER
-        if self._state == READY and (stale or len(self._owed) > MOST_OWED):
-            self._broke(Broken(SLOW))
-
-    def _send(self) -> None:
-        if not self._owed:
-            self._used = time.monotonic()
-        while self._unsent:
-            exchange = self._unsent.popleft()
-            self._owed.append(exchange)
-            self._out += exchange.data
+    def _send(self, exchange: Exchange, now: float) -> None:
+        """What another task has just sent over this link, and still waits for, shares one write with it."""
+        owed, data, sent = self._owed, exchange.batch.data, 0
+        if not owed:
+            self._used = now
+        if self._out or (owed and owed[-1].wanted):
+            owed.append(exchange)
+            self._out += data
+            return
+        owed.append(exchange)
         try:
-            self._flush()
-        except Broken as error:
-            self._broke(error)
+            sent = self._sock.send(data)  # type: ignore[union-attr]  # it is open
+        except FULL:
+            pass
+        except OSError as error:
+            if error.errno is None:
+                raise
+            self._unsent.append(owed.pop())  # nothing has left: it is sent over a new link
+            self._broke(Broken(str(error)))
+            return
+        if sent != len(data):
+            self._out += data[sent:]
+
+    def _send_all(self) -> None:
+        """What waited for the link to be opened."""
+        self._used = time.monotonic()
+        self._owed.extend(self._unsent)
+        self._out += b"".join([one.batch.data for one in self._unsent])
+        self._unsent.clear()
+        self._flush()
 
     def _flush(self) -> None:
         sock = self._sock
         while self._out and sock is not None:
             try:
-                self._out = self._out[sock.send(self._out) :]
+                del self._out[: sock.send(self._out)]
             except FULL:
                 return
             except OSError as error:
@@ -394,36 +364,35 @@ class Link:
                 raise Broken("the connection was closed by the server")
             self._used = time.monotonic()
             self._take(data)
-            if len(data) < CHUNK and not self.pending():
+            if len(data) < CHUNK and not (isinstance(sock, ssl.SSLSocket) and sock.pending()):  # TLS reads ahead
                 return
 
     def _take(self, data: bytes) -> None:
+        reader = self._reader
         try:
-            self._reader.feed(data)
-            while (reply := self._reader.gets()) is not NOTHING:
+            reader.feed(data)
+            while (reply := reader.gets()) is not NOTHING:
                 if type(reply) is is_push:
                     continue
                 if self._state == GREETING:
                     self._hear(reply)
                 elif not self._owed:
                     raise Broken("it sent a reply that was not requested")
-                else:
-                    self._replied(self._owed[0], reply)
+                elif self._owed[0].add(reply):
+                    self._replied(self._owed.popleft())
         except hiredis.HiredisError as error:
             raise Broken(str(error)) from error
 
-    def _replied(self, exchange: Exchange, reply: Any) -> None:
-        if not exchange.add(reply):
-            return
-        self._owed.popleft()
-        again = exchange.expect_in_full()
-        if not again:
-            self.node.has_run(exchange.commands)
-            exchange.complete(self.node.now())
+    def _replied(self, exchange: Exchange) -> None:
+        again = exchange.again() if exchange.failed else None
+        if again is None:
+            if exchange.batch.teaches:
+                self.node.has_run(exchange.batch)
+            exchange.finish(exchange.replies, self.node.now())
             return
         self.node.lost_scripts()
         self._owed.append(exchange)
-        self._out += again
+        self._out += again.data
         self._flush()
 
     # ------------------------------------------------------------ the end
@@ -437,14 +406,15 @@ class Link:
         self._drop()
         owed, self._owed = self._owed, deque()
         for exchange in owed:
-            exchange.fail(failures.unanswered(self.node.name, error), self.node.now())
+            exchange.finish(failures.unanswered(self.node.name, error), self.node.now())
         if reason is None:
             reason = failures.unreachable(self.node.name, error)
         if was_ready and self._unsent and not self._closed:
             self._open(time.monotonic())
-        elif not was_ready:
+            return
+        if not was_ready:
             self._retry_at, self._last_error = time.monotonic() + RETRY_AFTER, reason
-            self._fail_all(reason)
+        self._fail_all(reason)
 
     def _greeting_failed(self, error: Broken) -> LeaseholdError | None:
         """The handshake knows what its end may mean."""
@@ -459,11 +429,17 @@ class Link:
     def _fail_all(self, error: LeaseholdError) -> None:
         unsent, self._unsent = self._unsent, deque()
         for exchange in unsent:
-            exchange.fail(error, self.node.now())
+            exchange.finish(error, self.node.now())
 
     def _drop(self) -> None:
-        sock, self._sock, self._state, self._out = self._sock, None, CLOSED, b""
+        self._state, self._out = CLOSED, bytearray()
+        self._close_socket()
+
+    def _close_socket(self) -> None:
+        sock, self._sock = self._sock, None
         if sock is not None:
+            if sock.fileno() >= 0:
+                self._before_close(sock.fileno())
             sock.close()
 
     def close(self) -> None:
@@ -487,13 +463,14 @@ class Link:
         self._state = CLOSED
         self._drop()
         for exchange in (*self._owed, *self._unsent):
-            exchange.fail(failures.unanswered(self.node.name, Broken("it was interrupted")), self.node.now())
+            exchange.finish(failures.unanswered(self.node.name, Broken("it was interrupted")), self.node.now())
         self._owed, self._unsent = deque(), deque()
 
     def forked(self) -> None:
         """In the child: close this copy of the descriptor, and forget what the parent has sent."""
         self._unsent.clear()
         self._owed.clear()
+        self._before_close = lambda fileno: None  # the event loop is the parent's
         self._drop()
 
     def __del__(self) -> None:

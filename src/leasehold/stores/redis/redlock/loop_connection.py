@@ -1,123 +1,29 @@
-"""An event loop's connection to all nodes of a Redlock, shared by all tasks of that loop."""
+"""An event loop's connection to all nodes of a Redlock, shared by all tasks of that loop. The loop watches the sockets;
+there is no task for a node."""
 
 from __future__ import annotations
 
 import asyncio
+import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 
 from leasehold._core.driver import drive_async
-from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Reply, StoreOp
 from leasehold.errors import LeaseholdError
-from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.loop_connection import AsyncRedisSocket, LoopConnection
-from leasehold.stores.redis.protocol import Command, pack
-from leasehold.stores.redis.redlock import commands
-from leasehold.stores.redis.redlock.node_server import NodeServer
-from leasehold.stores.redis.redlock.rounds import Answer, Leave, Round
-from leasehold.stores.redis.sockets import SLOW, Broken, NotSent
+from leasehold.stores.redis import failures
+from leasehold.stores.redis.redlock.answers import Leave, Round
+from leasehold.stores.redis.redlock.exchange import Exchange, RunningRound
+from leasehold.stores.redis.redlock.link import STALE_AFTER, Link
+from leasehold.stores.redis.redlock.links import Links
+from leasehold.stores.redis.sockets import Broken
 
 if TYPE_CHECKING:
     from leasehold.stores.redis.redlock.store import RedlockStore
 
-STALE_AFTER = 5.0  # seconds without a reply that is owed, after which a new connection is made
-Done = Callable[["LoopExchange"], None]
-
-
-class LoopExchange:
-    """Some commands for one node, and what came of them. A reply that is no longer wanted keeps its place in the order:
-    what is sent there next arrives after what was sent before."""
-
-    def __init__(self, connection: LoopConnection, node: NodeServer, batch: Sequence[Command], done: Done) -> None:
-        self._connection = connection
-        self._node = node
-        self._batch = batch
-        self._done = done
-        self._loop = asyncio.get_running_loop()
-        self._replies: list[Any] = [None] * len(batch)
-        self._left = 0
-        self._task: asyncio.Task[None] | None = None
-        self._sent = False
-        self._sent_at = node.now()
-        self._in_full = False
-        self._wanted = True
-        self.answer: Answer | None = None
-
-    def start(self, packed: Sequence[bytes]) -> None:
-        """Send it now, or as soon as there is a connection."""
-        socket = self._connection.open_socket()
-        if socket is not None:
-            self._send(socket, range(len(packed)), packed)
-        else:
-            self._connect(range(len(packed)), packed)
-
-    def abandon(self) -> Answer:
-        """The caller waits no longer. What has not left is not sent any more."""
-        self._wanted = False
-        if self.answer is not None:
-            return self.answer
-        if self._sent:
-            error: LeaseholdError = failures.unanswered(self._node.name, Broken(SLOW))
-            return Answer(error, self._sent_at, self._node.now())
-        if self._task is not None:
-            self._task.cancel()
-        error = failures.unreachable(self._node.name, Broken(SLOW))
-        self.answer = Answer(error, self._sent_at, self._node.now())
-        return self.answer
-
-    def _connect(self, places: Sequence[int], packed: Sequence[bytes]) -> None:
-        async def connect() -> None:
-            try:
-                socket = await self._connection.ready(self._loop.time() + self._node.target.connect_timeout)
-            except LeaseholdError as error:
-                self._fail(error)
-            else:
-                self._send(socket, places, packed)
-
-        self._task = self._loop.create_task(connect())
-
-    def _send(self, socket: AsyncRedisSocket, places: Sequence[int], packed: Sequence[bytes]) -> None:
-        self._sent = True
-        self._left = len(packed)
-        give_up = self._loop.time() + STALE_AFTER
-        for place, data in zip(places, packed, strict=True):
-            future = socket.request(data, give_up)
-            future.add_done_callback(lambda future, place=place: self._replied(place, future))  # type: ignore[misc]  # it is typed by the default
-
-    def _replied(self, place: int, future: asyncio.Future[Any]) -> None:
-        if self.answer is not None:
-            return
-        error = None if future.cancelled() else future.exception()
-        if error is not None or future.cancelled():
-            self._broke(error)
-            return
-        self._replies[place] = future.result()
-        self._left -= 1
-        if self._left:
-            return
-        missing = [at for at, reply in enumerate(self._replies) if commands.unknown_script(reply)]
-        if missing and self._wanted and not self._in_full:
-            self._in_full = True
-            self._node.lost_scripts()
-            self._connect(missing, [pack(commands.with_text(self._batch[at])) for at in missing])
-        else:
-            self._node.has_run(self._batch)
-            self._finish(self._replies)
-
-    def _broke(self, error: BaseException | None) -> None:
-        if isinstance(error, NotSent):
-            self._fail(failures.unreachable(self._node.name, error))
-        else:
-            self._fail(failures.unanswered(self._node.name, error or Broken("it was interrupted")))
-
-    def _fail(self, error: LeaseholdError) -> None:
-        self._finish(error)
-
-    def _finish(self, outcome: list[Any] | LeaseholdError) -> None:
-        if self.answer is None:
-            self.answer = Answer(outcome, self._sent_at, self._node.now())
-            self._done(self)
+LAST_REPLIES = 1.0  # seconds in which what must arrive may be confirmed when the loop ends
+LOOK_AGAIN = 0.005
 
 
 class RedlockLoopConnection:
@@ -129,10 +35,15 @@ class RedlockLoopConnection:
         self._store = store
         self._forget = forget
         self._loop = asyncio.get_running_loop()
-        self._connections = [LoopConnection(node, lambda push: None, lambda connection: None) for node in store.nodes]
-        self._leaving: dict[LoopExchange, Callable[[], None]] = {}  # withdrawals that are under way
+        self._links = Links(store, before_close=self._unwatch)
+        self._watched: dict[int, int] = {}  # by the descriptor: what the loop watches for
+        self._check: asyncio.TimerHandle | None = None
+        self._lifetime: AsyncGenerator[None, None] | None = None
 
     async def execute_async(self, op: StoreOp) -> Reply:
+        if self._lifetime is None:
+            self._lifetime = self._close_with_loop()
+            await anext(self._lifetime)
         try:
             reply: Reply = await drive_async(self._store.rounds.execute(op), self._perform)
             return reply
@@ -140,75 +51,123 @@ class RedlockLoopConnection:
             error.resource = op.resource or None
             raise
 
-    async def _perform(self, request: Round | Leave) -> Sequence[Answer | None]:
-        return self._leave(request) if isinstance(request, Leave) else await self._round(request)
+    async def _perform(self, request: Round | Leave) -> None:
+        if isinstance(request, Leave):
+            must_arrive = self._links.leave(request)
+            self._watch()
+        else:
+            await self._round(request)
+            must_arrive = request.follow is not None
+        if must_arrive and self._check is None:
+            self._check = self._loop.call_later(STALE_AFTER, self._check_links)
 
-    async def _round(self, request: Round) -> Sequence[Answer | None]:
+    async def _round(self, request: Round) -> None:
         waiter: asyncio.Future[None] = self._loop.create_future()
-        exchanges: list[LoopExchange | None] = []
 
-        def check(_: object = None) -> None:
-            if waiter.done():
-                return
-            try:
-                answers = [one.answer if one is not None else None for one in exchanges]
-                if request.enough(answers) or all(one is None or one.answer is not None for one in exchanges):
-                    waiter.set_result(None)
-            except LeaseholdError as error:  # by the rule of the flow
-                waiter.set_exception(error)
-
-        def time_out() -> None:
+        def end() -> None:
             if not waiter.done():
                 waiter.set_result(None)
 
-        timer = self._loop.call_later(request.seconds, time_out)
+        running, exchanges = RunningRound(request, end), list[Exchange | None]()
         try:
-            self._submit(request.commands, exchanges, check)
-            check()
-            await waiter
+            try:
+                exchanges = self._links.submit(running)
+            except BaseException:
+                self._links.reset()
+                raise
+            self._watch()
+            if request.seconds and not running.over:
+                timer = self._loop.call_later(request.seconds, end)
+                try:
+                    await waiter
+                finally:
+                    timer.cancel()
         finally:
-            timer.cancel()
-            answers = [one.abandon() if one is not None else None for one in exchanges]
-        return answers
+            if running.open:
+                self._links.abandon(exchanges)
 
-    def _submit(self, batches: Sequence[Any], exchanges: list[LoopExchange | None], check: Done) -> None:
-        """Nodes that get the same get the same bytes."""
-        nodes = self._store.nodes
-        batches = [batch if batch is None else node.taught(batch) for node, batch in zip(nodes, batches, strict=True)]
-        for connection, node, batch in zip(self._connections, nodes, batches, strict=True):
-            exchanges.append(None if batch is None else LoopExchange(connection, node, batch, check))
-        packed: dict[int, list[bytes]] = {}
-        for exchange, batch in zip(exchanges, batches, strict=True):
-            if exchange is not None:
-                if id(batch) not in packed:
-                    packed[id(batch)] = [pack(command) for command in batch]
-                exchange.start(packed[id(batch)])
+    # ------------------------------------------------------------ the loop's side
 
-    def _leave(self, request: Leave) -> Sequence[Answer | None]:
-        until = time.monotonic() + request.seconds
-        for place, op in enumerate(request.withdrawals):
-            if op is not None:
-                (command,) = self._store.nodes[place].taught([protocol.command(op)])
-                exchange = LoopExchange(self._connections[place], self._store.nodes[place], [command], self._left)
-                self._leaving[exchange] = self._store.withdrawals.later(place, op, until)
-                exchange.start([pack(command)])
-        return ()
+    def _watch(self) -> None:
+        """Let the loop watch for what each link expects now."""
+        for link in self._links.each:
+            fileno, events = link.interest()
+            watched = self._watched.get(fileno, 0)
+            if events == watched or fileno < 0:
+                continue
+            self._watched[fileno] = events
+            if events & select.POLLIN and not watched & select.POLLIN:
+                self._loop.add_reader(fileno, self._ready, link)
+            elif watched & select.POLLIN and not events & select.POLLIN:
+                self._loop.remove_reader(fileno)
+            if events & select.POLLOUT and not watched & select.POLLOUT:
+                self._loop.add_writer(fileno, self._ready, link)
+            elif watched & select.POLLOUT and not events & select.POLLOUT:
+                self._loop.remove_writer(fileno)
 
-    def _left(self, exchange: LoopExchange) -> None:
-        later = self._leaving.pop(exchange, None)
-        if later is not None and exchange.answer is not None and isinstance(exchange.answer.outcome, LeaseholdError):
-            later()
+    def _unwatch(self, fileno: int) -> None:
+        """This descriptor is about to be closed."""
+        watched = self._watched.pop(fileno, 0)
+        if watched and not self._loop.is_closed():
+            self._loop.remove_reader(fileno)
+            self._loop.remove_writer(fileno)
+
+    def _ready(self, link: Link) -> None:
+        try:
+            link.go_on()
+        except BaseException:  # a signal handler has raised
+            link.reset()
+            raise
+        fileno, events = link.interest()
+        if self._watched.get(fileno, 0) != events:
+            self._watch()
+
+    def _check_links(self) -> None:
+        """Give up on what does not come. Nobody else would notice while the connection is idle."""
+        self._check = None
+        for link in self._links.each:
+            link.check(time.monotonic())
+        self._watch()
+        if self._links.owe():
+            self._check = self._loop.call_later(STALE_AFTER, self._check_links)
+
+    # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """From any thread. What a node has not confirmed is repeated in the background."""
+        """From any thread, also when the loop is closed already. What a node has not confirmed is repeated in the
+        background."""
         self._forget(self)
-        leaving, self._leaving = self._leaving, {}
-        for later in list(leaving.values()):
-            later()
-        for connection in self._connections:
-            connection.close()
+        for link in self._links.each:
+            for exchange in link.must_arrive():
+                exchange.give_up(failures.unanswered(link.node.name, Broken("it was closed")))
+        if self._loop.is_closed():
+            self._close_links()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._close_links)
+        except RuntimeError:  # closed meanwhile
+            return
+
+    def _close_links(self) -> None:
+        if self._check is not None:
+            self._check.cancel()
+        for link in self._links.each:
+            link.close()
+
+    async def _close_with_loop(self) -> AsyncGenerator[None, None]:
+        """Close the sockets when the loop ends: ``asyncio.run`` closes the generators that were begun on its loop. A
+        generator that is closed together with this one may still be releasing a lease."""
+        try:
+            yield
+        finally:
+            give_up = self._loop.time() + LAST_REPLIES
+            await asyncio.sleep(0)  # so that the others have sent their requests
+            while self._loop.time() < give_up and any(link.is_awaited() for link in self._links.each):  # noqa: ASYNC110  # an event for it would cost every exchange
+                await asyncio.sleep(LOOK_AGAIN)
+            self._links.reset()
 
     def forked(self) -> None:
-        self._leaving = {}
-        for connection in self._connections:
-            connection.forked()
+        """In the child: the loop is the parent's."""
+        self._watched = {}
+        for link in self._links.each:
+            link.forked()

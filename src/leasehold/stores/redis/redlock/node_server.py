@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 
 import hiredis
 
@@ -12,6 +12,7 @@ from leasehold.stores.redis import failures
 from leasehold.stores.redis.handshake import Handshake, _fields, _warn_of_eviction
 from leasehold.stores.redis.protocol import Command
 from leasehold.stores.redis.redlock import commands
+from leasehold.stores.redis.redlock.commands import Batch
 from leasehold.stores.redis.redlock.quorum import Quorum
 from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.target import Target
@@ -33,25 +34,14 @@ class NodeServer(Server):
         self.now = now
         self._known: set[str] = set()  # scripts that this node has run since it started
 
-    def taught(self, batch: Sequence[Command]) -> Sequence[Command]:
+    def taught(self, batch: Batch) -> Batch:
         """The same commands, with scripts in full that this node has not run yet. It could reply that it does not know
         one when nobody reads that any more."""
-        if all(command[0] != "EVALSHA" or command[1] in self._known for command in batch):
-            return batch
-        new: set[str] = set()
-        found = []
-        for command in batch:
-            unknown = command[0] == "EVALSHA" and command[1] not in self._known and command[1] not in new
-            if unknown:
-                new.add(command[1])
-            found.append(commands.with_text(command) if unknown else command)
-        return found
+        return batch if batch.scripts <= self._known else batch.with_texts(self._known)
 
-    def has_run(self, batch: Sequence[Command]) -> None:
+    def has_run(self, batch: Batch) -> None:
         """It has replied to these, and knows their scripts from now on."""
-        for command in batch:
-            if command[0] == "EVAL":
-                self._known.add(commands.sha(command))
+        self._known.update(batch.teaches)
 
     def lost_scripts(self) -> None:
         """It did not know one: SCRIPT FLUSH."""
@@ -89,12 +79,12 @@ class NodeHandshake(Handshake):
             raise StoreUnavailable(f"Redis at {target} has no database {target.db} for us: {selected}") from selected
         if isinstance(server, ReplyError):
             raise StoreUnavailable(f"Redis at {target} does not say how long it has been up: allow +info") from server
+        fields = _fields(server)
+        self._check_kind(fields.get("redis_mode", ""), "")  # a Sentinel knows no scripts
         if isinstance(marked, ReplyError):
             raise failures.refusal(target.server, marked) from marked
         if self._first:
             _warn_of_eviction(target, memory)
-        fields = _fields(server)
-        self._check_kind(fields.get("redis_mode", ""), "")
         _, now_us, longest_ttl_ms = marked
         node.introduce(fields["run_id"], int(fields["uptime_in_seconds"]), received)
         node.quorum.learn_clock(node.number, now_us, sent, received)

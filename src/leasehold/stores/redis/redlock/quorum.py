@@ -12,14 +12,20 @@ later still finds it there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import median
+import math
+from collections.abc import Iterable, Sequence
 
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.errors import InvalidRequest, Unsupported
 
 MOST_CLOCK_OFF = 0.5  # seconds
-LEAST_QUARANTINE = 1.1  # seconds: clocks that count are at most one apart, so that fences by the time alone are higher
+FENCE_AHEAD = 0.02  # seconds that a fence is ahead of the clocks, so that it is still ahead when a claim arrives
+MOST_DELAY = 0.03  # seconds that the way to a node may add to that
+SAMPLE_SECONDS = 60.0  # for which a clock is believed to run as ours does
+LEAST_QUARANTINE = (
+    1.2  # seconds: clocks that count are at most one apart, and fences at most 0.05 ahead of them, so that
+)
+# fences by the time alone are higher afterwards
 RATE = 1.01  # how much faster than that of a node our clock may run
 LEAST_NODES = 3
 
@@ -30,6 +36,7 @@ class ClockSample(NamedTuple):
 
     least: float
     most: float
+    read_at: float  # local time
 
 
 class Node:
@@ -60,6 +67,8 @@ class Quorum:
         self.nodes = [Node(address) for address in addresses]
         self.majority = len(addresses) // 2 + 1
         self._longest_ttl_ms = longest_ttl_ms
+        self.quarantine = max(longest_ttl_ms / 1000, LEAST_QUARANTINE)  # seconds for which a node that lost its memory
+        # does not count
         self.met = False  # every node was tried once, so that a wrong one is refused by the first call
 
     # ------------------------------------------------------------ what is learnt
@@ -78,30 +87,52 @@ class Quorum:
 
     def learn_clock(self, place: int, now_us: int, sent: float, received: float) -> None:
         """What time it was there between two moments here."""
-        self.nodes[place].clock = ClockSample(now_us / 1_000_000 - received, now_us / 1_000_000 - sent)
+        self.nodes[place].clock = ClockSample(now_us / 1_000_000 - received, now_us / 1_000_000 - sent, received)
 
     def learn_longest_ttl(self, place: int, longest_ttl_ms: int) -> None:
         """Clients may be configured differently: a lease of the one with the longest ttl must not be forgotten."""
-        self.nodes[place].longest_ttl_ms = longest_ttl_ms
+        if self.nodes[place].longest_ttl_ms != longest_ttl_ms:
+            self.nodes[place].longest_ttl_ms = longest_ttl_ms
+            longest_ms = max(self._longest_ttl_ms, *[node.longest_ttl_ms for node in self.nodes])
+            self.quarantine = max(longest_ms / 1000, LEAST_QUARANTINE)
+
+    def next_fence(self, now: float) -> int:
+        """One that all nodes are likely to give, if they are asked for at least that: it is a little ahead of every
+        clock that counts. 0 when too little is known. A node whose clock is ahead of it gives a higher one, and nothing
+        is lost but time."""
+        middle = self._middle()
+        ahead = [
+            clock.least + min(clock.most - clock.least, MOST_DELAY)
+            for node in self.nodes
+            if (clock := node.clock) is not None
+            and now - clock.read_at < SAMPLE_SECONDS
+            and abs(clock.least - middle) <= MOST_CLOCK_OFF
+        ]
+        return int((now + max(ahead) + FENCE_AHEAD) * 1_000_000) if len(ahead) >= self.majority else 0
 
     # ------------------------------------------------------------ which of them count
 
-    @property
-    def quarantine(self) -> float:
-        """Seconds for which a node that lost its memory does not count."""
-        longest_ms = max(self._longest_ttl_ms, *[node.longest_ttl_ms for node in self.nodes])
-        return max(longest_ms / 1000, LEAST_QUARANTINE)
+    def _middle(self) -> float:
+        """By how many seconds the clock in the middle is ahead of ours."""
+        middles = sorted([(clock.least + clock.most) / 2 for node in self.nodes if (clock := node.clock) is not None])
+        half = len(middles) // 2
+        if len(middles) < self.majority:
+            return math.nan
+        return middles[half] if len(middles) % 2 else (middles[half - 1] + middles[half]) / 2
 
-    def clock_fault(self, place: int) -> str:
-        """Why its clock keeps this node from counting; empty if it does not. With fewer samples than a majority nobody
+    def clock_faults(self, places: Iterable[int]) -> dict[int, str]:
+        """Which of these nodes do not count because of their clocks, and why. With fewer samples than a majority nobody
         knows which clock is right."""
-        samples = [node.clock for node in self.nodes if node.clock is not None]
-        own = self.nodes[place].clock
-        if own is None or len(samples) < self.majority:
-            return "too few clocks are known to compare its own with"
-        middle = median([(sample.least + sample.most) / 2 for sample in samples])
-        off = own.least - middle if own.least > middle else min(own.most - middle, 0.0)
-        return f"its clock is {off:+.1f} s off the median of all nodes" if abs(off) > MOST_CLOCK_OFF else ""
+        middle, found = self._middle(), {}
+        for place in places:
+            clock = self.nodes[place].clock
+            if clock is None or math.isnan(middle):
+                found[place] = "too few clocks are known to compare its own with"
+                continue
+            off = clock.least - middle if clock.least > middle else min(clock.most - middle, 0.0)
+            if abs(off) > MOST_CLOCK_OFF:
+                found[place] = f"its clock is {off:+.1f} s off the median of all nodes"
+        return found
 
     def memory_fault(self, place: int, vote: Vote, sent: float) -> str:
         """Why this node may have forgotten a lease; empty if it cannot."""

@@ -61,7 +61,7 @@ class RedlockStore:
             NodeServer(target, place, self._quorum, longest_ttl_ms, self.clock.now)
             for place, target in enumerate(nodes)
         ]
-        self.rounds = Rounds(self._quorum, longest_ttl_ms, self._pause_ms)
+        self.rounds = Rounds(self._quorum, longest_ttl_ms, self._pause_ms, self.clock.now)
         self.withdrawals = Withdrawals(self)
         self._connections: weakref.WeakSet[RedlockConnection] = weakref.WeakSet()
         self._loop_connections: set[RedlockLoopConnection] = set()

@@ -6,14 +6,15 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Withdraw
 from leasehold.errors import LeaseholdError
 from leasehold.observe import log
 from leasehold.stores.redis import protocol
-from leasehold.stores.redis.redlock.rounds import Round, withdrawal_again
+from leasehold.stores.redis.redlock.answers import Answer, Round
+from leasehold.stores.redis.redlock.commands import Batch
+from leasehold.stores.redis.redlock.rounds import withdrawal_again
 
 if TYPE_CHECKING:
     from leasehold.stores.redis.redlock.connection import RedlockConnection
@@ -38,11 +39,8 @@ class Withdrawals:
         self._wake = threading.Event()
         self._closed = False
 
-    def later(self, place: int, op: Withdraw, until: float) -> Callable[[], None]:
-        """To be called when this may not have arrived at that node."""
-        return lambda: self.add(place, op, until)
-
     def add(self, place: int, op: Withdraw, until: float) -> None:
+        """This may not have arrived at that node."""
         with self._lock:
             waiting = self._open[place]
             waiting[withdrawal_again(op)] = until
@@ -52,9 +50,10 @@ class Withdrawals:
 
     def watch(self, connection: RedlockConnection) -> None:
         """Withdrawals have left over this connection: see to it that they arrive."""
-        with self._lock:
-            self._owing.add(connection)
-            self._start()
+        if connection not in self._owing:
+            with self._lock:
+                self._owing.add(connection)
+                self._start()
 
     def _start(self) -> None:
         if self._thread is None and not self._closed:
@@ -97,29 +96,27 @@ class Withdrawals:
     def _try(self, connection: Any) -> bool:
         """Send what is left. True if any node confirmed some."""
         now = time.monotonic()
-        batches: list[list[Withdraw]] = []
+        waiting: list[list[Withdraw]] = []
         with self._lock:
-            for waiting in self._open:
-                for op in [op for op, until in waiting.items() if until < now]:
-                    del waiting[op]
-                batches.append(list(waiting)[:BATCH])
-        commands = [[protocol.command(op) for op in batch] or None for batch in batches]
-
-        def enough(answers: Sequence[Any]) -> bool:
-            return all(answer is not None or commands[place] is None for place, answer in enumerate(answers))
-
-        if not any(commands):
-            return False
-        answers = connection.perform(Round(commands, TRY_SECONDS, enough))
+            for some in self._open:
+                for op in [op for op, until in some.items() if until < now]:
+                    del some[op]
+                waiting.append(list(some)[:BATCH])
+        batches = [Batch([protocol.command(op) for op in some]) if some else None for some in waiting]
         confirmed = False
-        with self._lock:
-            for place, answer in enumerate(answers):
-                if answer is None or isinstance(answer.outcome, LeaseholdError):
-                    continue
-                for op, reply in zip(batches[place], answer.outcome, strict=True):
+
+        def take(place: int, answer: Answer) -> bool:
+            nonlocal confirmed
+            if not isinstance(answer.outcome, LeaseholdError):
+                for op, reply in zip(waiting[place], answer.outcome, strict=True):
                     if not isinstance(reply, Exception):
-                        self._open[place].pop(op, None)
                         confirmed = True
+                        with self._lock:
+                            self._open[place].pop(op, None)
+            return False
+
+        if any(batches):
+            connection.perform(Round(batches, TRY_SECONDS, take))
         return confirmed
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
--- raise_fence: the grant of this owner has a higher fence from now on: the highest that the nodes of a Redlock have
--- given it. Its end stays as it is.
+-- raise_fence: the grant of this owner has another fence from now on: the highest of the majority of a Redlock that
+-- granted it. Its end stays as it is. A node that was late may have given a higher one: that only stays the least for
+-- its next grant.
 --
 --   ARGV   owner fence
 --   reply  {RENEWED remaining_ms}  {NOT_YOURS reason}
@@ -25,7 +26,7 @@ end
 
 return turn(function()
     local grant = grant_of(owner)
-    if not grant or tonumber(grant.fence) > tonumber(fence) then
+    if not grant then
         return {NOT_YOURS, why_not(owner, fence)}
     end
     probe_write()
