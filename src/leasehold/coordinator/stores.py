@@ -148,11 +148,23 @@ def _cluster(url: str) -> Store:
     return ClusterStore(url)
 
 
+def _postgresql(target: Any) -> Store:
+    """From a URL, a pool of psycopg's or an engine of SQLAlchemy's."""
+    try:
+        import leasehold.stores.postgresql.store as package
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise Unsupported("a store on PostgreSQL needs psycopg 3: pip install 'leasehold[postgresql]'") from error
+    return package.PostgresStore(target)
+
+
 SERVERS: dict[str, Callable[[str], Store]] = {
     "redis": _one_redis,
     "sentinel": _sentinel,
     "cluster": _cluster,
     "redlock": _redlock,
+    "postgresql": _postgresql,
 }
 
 
