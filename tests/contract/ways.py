@@ -20,6 +20,8 @@ from leasehold._core.ports import Store
 from leasehold._runtime.engine import engines_on
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
+from leasehold.stores.postgresql.schema import TABLE
+from leasehold.stores.postgresql.store import PostgresStore
 from leasehold.stores.redis import RedisStore, sentinel
 from leasehold.stores.redis.client_store import ClientStore, open_client
 from leasehold.stores.redis.cluster import naming
@@ -31,6 +33,7 @@ from leasehold.stores.redis.target import Target, from_url
 from leasehold.stores.sqlite import SQLiteStore
 from tests.support.servers.clock import OneClock
 from tests.support.servers.cluster import RedisCluster
+from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 
 AGE_US = 3_600_000_000  # of the masters of a Redlock
@@ -245,6 +248,22 @@ def let_retries_happen(clients: list[Any], clock: ManualClock) -> Callable[[], N
     return let_pass(clock, moments_matter)
 
 
+# ---------------------------------------------------------------- PostgreSQL
+
+
+def postgresql_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party is told where the server is."""
+    clock, server = emptied(request)
+    return lambda: PostgresStore(server.url, clock), clock
+
+
+def emptied(request: pytest.FixtureRequest) -> tuple[OneClock, PostgresServer]:
+    """The server of this run and its clock, with nothing of the case before."""
+    clock, server = request.getfixturevalue("turned_postgres")
+    server.execute(f"DROP TABLE IF EXISTS {TABLE}")
+    return clock, server
+
+
 WAYS: dict[str, Way] = {
     "memory": memory,
     "sqlite": sqlite,
@@ -256,4 +275,5 @@ WAYS: dict[str, Way] = {
     "redis-cluster": cluster_url,
     "redis-cluster-namespace": cluster_namespace,
     "redlock-url": redlock_url,
+    "postgresql-url": postgresql_url,
 }

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tests.support.servers import process
-from tests.support.servers.clock import WallClock
+from tests.support.servers.clock import OneClock, WallClock
 from tests.support.servers.server import Server
 from tests.support.waiting import PATIENCE
 
@@ -62,7 +62,7 @@ class DatabaseServer(Server):
 
     program: str
 
-    def __init__(self, *options: str, port: int | None = None, clock: WallClock | None = None) -> None:
+    def __init__(self, *options: str, port: int | None = None, clock: WallClock | OneClock | None = None) -> None:
         self._account = process.account()
         self._clock = clock
         self._options = options

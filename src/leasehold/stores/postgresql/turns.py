@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 
 from leasehold._core import ledger, plain
+from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any, NamedTuple, TypeAlias, cast
 from leasehold._core.names import matches
 from leasehold._core.ops import (
@@ -265,10 +266,11 @@ class Turns:
 
     # ------------------------------------------------------------ renewals in bulk
 
-    def renew_many(self, batch: Sequence[Any]) -> Generator[Any, Any, list[int]]:
+    def renew_many(self, batch: Sequence[Holding]) -> Generator[Any, Any, list[int]]:
         """Which of these plain leases were not renewed."""
+        names = [one.name.text for one in batch]
         columns = (
-            [one.resource for one in batch],
+            names,
             [one.owner for one in batch],
             [str(one.fence) for one in batch],
             [str(one.ttl_ms) for one in batch],
@@ -280,7 +282,7 @@ class Turns:
         except Broken as error:
             raise failures.broken(self._server, error) from error
         renewed = {row[0] for row in found.rows}
-        return [place for place, one in enumerate(batch) if one.resource not in renewed]
+        return [place for place, name in enumerate(names) if name not in renewed]
 
     # ------------------------------------------------------------ old rows
 
