@@ -298,6 +298,21 @@ def test_a_lost_connection(own_postgres: Callable[..., PostgresServer]) -> None:
 
 
 @slow
+def test_a_frozen_holder_keeps_it(own_postgres: Callable[..., PostgresServer]) -> None:
+    """It has no ttl. A wait has an end all the same, and a holder whose server process is killed has nothing left."""
+    server = own_postgres()
+    with begun(server.main) as one, begun(server.main) as other:
+        advisory_lock(one, "ledger", 7)
+        server.freeze_backend(one.info.backend_pid)
+        with pytest.raises(NotAcquired):
+            advisory_lock(other, "ledger", 7, wait="20ms")
+        server.thaw_backend(one.info.backend_pid)
+        server.kill_backend(one.info.backend_pid)
+    with begun(server.main) as third:
+        advisory_lock(third, "ledger", 7)
+
+
+@slow
 async def test_a_cancelled_wait(postgres_database: Database) -> None:
     """It leaves no lock and no waiter once the transaction is rolled back."""
     with begun(postgres_database) as rival:
