@@ -49,6 +49,10 @@ ANSWERS: dict[tuple[str, object], str] = {
     ("durable_state", False): (
         "There is no durable state that can decide: no row and no constraint could refuse the second one."
     ),
+    ("row", False): (
+        "No row stands for the work: there is none to lock. PostgreSQL can lock a name; in another database, insert a "
+        "row that stands for it, and lock that."
+    ),
     ("survives_failover", True): (
         "The lock must survive a failover: a replica may not have the last grant when it takes over; a majority has."
     ),
@@ -61,6 +65,7 @@ UNKNOWN = {
     "idempotent": "Whether the effect can be made idempotent",
     "downstream_fences": "Whether the system that is written to can refuse a stale fence",
     "durable_state": "Whether there is durable state that can decide",
+    "row": "Whether one row stands for the work",
     "survives_failover": "Whether the lock must survive a failover",
     "duration": "How long the work can take",
     "audit": "Whether an audit trail is required",
@@ -263,8 +268,8 @@ def _about_duration(need: Need, decision: Decision) -> Iterator[str]:
         )
     if decision.known.short and "short" in decision.rule.needs:
         yield (
-            f"The work takes {answer_text(need.duration)}: at most {duration_text(SHORT)}, so a row lock makes no "
-            "one wait long."
+            f"The work takes {answer_text(need.duration)}: at most {duration_text(SHORT)}, so a lock of the database "
+            "makes no one wait long."
         )
 
 

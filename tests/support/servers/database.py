@@ -14,6 +14,8 @@ from urllib.parse import urlencode
 
 from tests.support.servers import process
 from tests.support.servers.clock import OneClock, WallClock
+from tests.support.servers.disk import Disk
+from tests.support.servers.preload import together
 from tests.support.servers.server import Server
 from tests.support.waiting import PATIENCE
 
@@ -62,9 +64,16 @@ class DatabaseServer(Server):
 
     program: str
 
-    def __init__(self, *options: str, port: int | None = None, clock: WallClock | OneClock | None = None) -> None:
+    def __init__(
+        self,
+        *options: str,
+        port: int | None = None,
+        clock: WallClock | OneClock | None = None,
+        disk: Disk | None = None,
+    ) -> None:
         self._account = process.account()
         self._clock = clock
+        self._disk = disk
         self._options = options
         template = self._template()  # before there is anything to leave behind
         self._place = process.reserve(port)
@@ -113,7 +122,7 @@ class DatabaseServer(Server):
         return self.main.sqlalchemy_url(driver, scheme, **query)
 
     def _environment(self) -> dict[str, str]:
-        return self._clock.environment() if self._clock else {}
+        return together(one.environment() for one in (self._clock, self._disk) if one)
 
     # ------------------------------------------------------------ its end
 

@@ -31,6 +31,7 @@ ANSWERS = st.fixed_dictionaries(
         "survives_failover": BOOL,
         "duration": st.none() | st.floats(min_value=0.001, max_value=1e6) | st.sampled_from(["5m", "2h"]),
         "durable_state": BOOL,
+        "row": BOOL,
         "audit": BOOL,
         "regions": BOOL,
         "limit": st.none() | st.integers(1, 1000),

@@ -105,6 +105,17 @@ def test_a_second() -> None:
     assert advise(Need.of(section)).tool == "lock + guard"
 
 
+def test_a_section_without_a_row() -> None:
+    """PostgreSQL locks a name for a short one; a longer one needs a lease all the same. Not known: there is a row."""
+    section = {"protects": "correctness", "work": "section", "duration": "200ms"}
+    assert advise(Need.of({**section, "row": False})).tool == "advisory_lock"
+    assert advise(Need.of({**section, "row": True})).tool == "row_lock"
+    assert advise(Need.of({**section, "row": False, "duration": "20s"})).tool == "lock + guard"
+    assert "row stands for the work is not known, and counts as yes; no would lead to advisory_lock" in (
+        reasons(**section)
+    )
+
+
 def test_every_warning_can_be_due() -> None:
     """No sentence is left over, and a case that is in order has none but those that it must have."""
     more = [Need.of({"protects": "efficiency", "duplicates": "harmless", field: True}) for field in
