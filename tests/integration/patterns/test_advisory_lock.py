@@ -156,7 +156,7 @@ def test_behind_pgbouncer(
 async def test_behind_pgbouncer_awaited(
     own_pgbouncer: Callable[..., PgBouncer], postgres_server: PostgresServer, postgres_database: Database
 ) -> None:
-    """asyncpg, and SQLAlchemy over asyncpg; eight at once on three connections never share the lock."""
+    """asyncpg, and SQLAlchemy over async psycopg; eight at once on three connections never share the lock."""
     place = own_pgbouncer(postgres_server, size=3).before(postgres_database)
     inside, most = 0, 0
 
