@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 
         def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
-    Target = str | Client | Sequence[Client] | Store
+    class Pool(Protocol):
+        """A pool of psycopg's, sync or asyncio."""
+
+        conninfo: Any
+        kwargs: Any
+
+    class Engine(Protocol):
+        """An engine of SQLAlchemy's over psycopg, sync or asyncio."""
+
+        def raw_connection(self) -> Any: ...
+
+    Target = str | Client | Sequence[Client] | Pool | Engine | Store
 
 SLOTS = ("resource", "namespace")
 
@@ -94,8 +105,13 @@ def _in_sub_interpreter() -> bool:
 def _of_client(thing: object) -> Store:
     if isinstance(thing, (list, tuple)) and thing:
         return _redlock(thing)
+    if {cls.__module__.partition(".")[0] for cls in type(thing).__mro__} & {"psycopg_pool", "sqlalchemy"}:
+        return _postgresql(thing)
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
-        raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
+        raise InvalidRequest(
+            "connect() takes a URL, a Redis client, a psycopg pool, a SQLAlchemy engine or a store, not "
+            f"{type(thing).__name__}"
+        )
     _redis()
     from leasehold.stores.redis.client_store import open_client
 

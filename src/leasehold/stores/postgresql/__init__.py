@@ -4,7 +4,8 @@ store       the port
 turns       an op as requests: one statement where that is enough, else a turn of the ledger in one transaction
 statements  their texts
 rows        a resource as a row
-target      URLs, pools and engines; where the server is
+target      what connect was given: a URL with its options, a pool, an engine
+sources     how to get a connection from each of these
 schema      the table: its DDL, its version, and whether it is ours
 sessions    the idle connections, for threads and event loops
 session     one connection, and one request at a time on it

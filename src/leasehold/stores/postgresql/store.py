@@ -16,15 +16,16 @@ from leasehold._core.light_typing import Any, TypeVar
 from leasehold._core.ops import Group, Push, Reply, StoreOp
 from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities
-from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.mailbox import HolderMailbox, Mailbox
 from leasehold.stores.postgresql import failures, schema
 from leasehold.stores.postgresql.listener import Listener
 from leasehold.stores.postgresql.session import Broken, Refused, Request, Session
 from leasehold.stores.postgresql.sessions import Sessions
+from leasehold.stores.postgresql.sources import OnLoop
 from leasehold.stores.postgresql.statements import Statements
-from leasehold.stores.postgresql.target import Target, from_url
+from leasehold.stores.postgresql.target import Target, target_of
 from leasehold.stores.postgresql.turns import LISTEN, Again, Context, Turns
 
 BATCH = 100  # ops in one transaction: the rows of all stay locked meanwhile
@@ -38,14 +39,16 @@ class PostgresStore:
     """Implements ``_core.ports.Store``. Making one connects to nothing; the first op does."""
 
     name = "postgresql"
-    capabilities = Capabilities(hosts=True)
+    capabilities: Capabilities
 
-    def __init__(self, target: str | Target, clock: Clock | None = None) -> None:
+    def __init__(self, target: Any, clock: Clock | None = None) -> None:
+        """``target``: a URL, a pool of psycopg's, an engine of SQLAlchemy's; or a Target."""
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._target = target = from_url(target) if isinstance(target, str) else target
-        self._server = target.server
+        self._target = target = target if isinstance(target, Target) else target_of(target)
+        self._server = target.source.server
+        self.capabilities = Capabilities(hosts=True, push=target.listen is not None)
         self._sessions = Sessions(self._open, self._server, target.max_connections)
-        self._listener = Listener(None if target.listen is None else target.connect_to_listen, self._server)
+        self._listener = Listener(None if target.listen is None else target.listen.connect, self._server)
         self._turns = Turns(Statements(schema.quoted(target.table)), self._server, self._listener)
         self._found: schema.Found | None = None
         self._checking = threading.RLock()
@@ -54,6 +57,8 @@ class PostgresStore:
     # ------------------------------------------------------------ the port
 
     def execute(self, op: StoreOp) -> Reply:
+        if self._target.source.awaited:
+            raise InvalidRequest("a pool or an engine of asyncio needs leasehold.aio.connect()")
         give_up = time.monotonic() + op.budget_ms / 1000
         try:
             reply, pushes = self._run(lambda context: self._turns.execute(op, context), give_up)
@@ -66,6 +71,9 @@ class PostgresStore:
         return reply
 
     async def execute_async(self, op: StoreOp) -> Reply:
+        source = self._target.source
+        if isinstance(source, OnLoop) and source.loop is None:
+            source.loop = asyncio.get_running_loop()
         give_up = time.monotonic() + op.budget_ms / 1000
         try:
             reply, pushes = await self._run_async(lambda context: self._turns.execute(op, context), give_up)
@@ -113,7 +121,9 @@ class PostgresStore:
         connection.attach(notify)
         return connection
 
-    def holder_pushes(self) -> HolderMailbox:
+    def holder_pushes(self) -> HolderMailbox | None:
+        if self._target.listen is None:
+            return None
         return HolderMailbox(self._listener.new_address(), self._hear, self._listener.remove)
 
     def _hear(self, mailbox: HolderMailbox) -> None:
@@ -196,7 +206,7 @@ class PostgresStore:
 
     def _open(self, give_up: float) -> Session:
         """A new session; the first one looks whether the store can work here."""
-        session = self._target.connect(give_up)
+        session = self._target.source.connect(give_up)
         if self._found is None:
             try:
                 with self._checking:

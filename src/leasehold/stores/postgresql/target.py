@@ -1,4 +1,4 @@
-"""Where the server is, and how to get a session there: a URL, a pool of psycopg's, an engine of SQLAlchemy's.
+"""What ``connect`` was given: a URL with its options, a pool of psycopg's, an engine of SQLAlchemy's.
 
 Options of ours in a URL, beside those of libpq:
 
@@ -11,8 +11,6 @@ max_connections=  most sessions at a time; ``sessions.MOST`` without it
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
@@ -21,39 +19,31 @@ import psycopg.conninfo
 
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold._sql.names import plain_table
-from leasehold.errors import InvalidRequest, StoreUnavailable
-from leasehold.stores.postgresql import failures, sessions
+from leasehold.errors import InvalidRequest
+from leasehold.stores.postgresql import sessions
 from leasehold.stores.postgresql.schema import TABLE
-from leasehold.stores.postgresql.session import Session
+from leasehold.stores.postgresql.sources import Parameters, Source, source_of
 
 OPTIONS = ("table", "schema", "create", "unlogged", "listen", "max_connections")
-LEAST_CONNECT = 2  # seconds: psycopg takes no less
-CONNECT = 10  # and the most, for one host
 
 
 class Target(NamedTuple):
     """The settings of a store."""
 
-    parameters: Mapping[str, Any]  # of libpq
-    listen: Mapping[str, Any] | None  # of the session that listens; None: nothing listens
+    source: Source
+    listen: Source | None  # of the session that listens; None: nothing listens
     table: str = TABLE
     create: bool = True
     unlogged: bool = False
     max_connections: int = sessions.MOST
 
-    @property
-    def server(self) -> str:
-        """As errors name it, without its password."""
-        hosts = str(self.parameters.get("host") or self.parameters.get("hostaddr") or "localhost").split(",")
-        ports = str(self.parameters.get("port") or 5432).split(",")
-        places = [f"{host}:{ports[min(place, len(ports) - 1)]}" for place, host in enumerate(hosts)]
-        return f"PostgreSQL at {','.join(places)}"
 
-    def connect(self, give_up: float) -> Session:
-        return _connect(self.parameters, give_up, self.server)
-
-    def connect_to_listen(self, give_up: float) -> Session:
-        return _connect(self.listen or {}, give_up, self.server)
+def target_of(given: Any) -> Target:
+    """For a URL, a pool or an engine. Raises InvalidRequest. Nothing is connected."""
+    if isinstance(given, str):
+        return from_url(given)
+    source = source_of(given)
+    return Target(source, source)
 
 
 def from_url(url: str) -> Target:
@@ -67,9 +57,10 @@ def from_url(url: str) -> Target:
         else:
             theirs.append((name, value))
     parameters = _parameters(_plain(place) + (f"?{urlencode(theirs)}" if theirs else ""))
+    source = Parameters(parameters)
     return Target(
-        parameters,
-        _listen(ours.get("listen"), parameters),
+        source,
+        _listen(ours.get("listen"), source),
         _table(ours),
         _yes("create", ours.get("create", "yes")),
         _yes("unlogged", ours.get("unlogged", "no")),
@@ -96,14 +87,14 @@ def _parameters(url: str) -> dict[str, Any]:
     return found
 
 
-def _listen(given: str | None, parameters: dict[str, Any]) -> dict[str, Any] | None:
+def _listen(given: str | None, source: Source) -> Source | None:
     if given is None:
-        return parameters
+        return source
     if given == "no":
         return None
     if not given.startswith(("postgresql://", "postgres://")):
         raise InvalidRequest("listen= is a URL (percent-encoded) of the server itself, or no: then waiters poll")
-    return _parameters(given)
+    return Parameters(_parameters(given))
 
 
 def _table(ours: Mapping[str, str]) -> str:
@@ -123,24 +114,3 @@ def _count(given: str | None) -> int:
     if not given.isascii() or not given.isdigit() or not 0 < int(given) <= 1000:
         raise InvalidRequest(f"max_connections= is a number from 1 to 1000, not {given[:20]!r}")
     return int(given)
-
-
-def _connect(parameters: Mapping[str, Any], give_up: float, server: str) -> Session:
-    seconds = min(max(math.ceil(give_up - time.monotonic()), LEAST_CONNECT), CONNECT)
-    try:
-        connection = psycopg.connect(
-            **{"connect_timeout": seconds, **parameters}, autocommit=True, prepare_threshold=None
-        )
-    except psycopg.OperationalError as error:
-        raise _refused(server, error) from error
-    except psycopg.Error as error:
-        raise InvalidRequest(f"{server}: {' '.join(str(error).split())[:200]}") from error
-    return Session(connection)
-
-
-def _refused(server: str, error: psycopg.OperationalError) -> StoreUnavailable:
-    """The server may say why in its own language: its code counts, where there is one."""
-    text = failures.TEXTS.get(error.sqlstate or "") or failures.TEXTS.get((error.sqlstate or "")[:2])
-    if text is not None:
-        return StoreUnavailable(f"{server} {text} ({error.sqlstate})")
-    return failures.unreachable(server, error)
