@@ -7,6 +7,7 @@ rows        a resource as a row
 target      what connect was given: a URL with its options, a pool, an engine
 sources     how to get a connection from each of these
 schema      the table: its DDL, its version, and whether it is ours
+beats       the beats of one process, gathered
 sessions    the idle connections, for threads and event loops
 session     one connection, and one request at a time on it
 listener    the connection that hears of grants

@@ -39,9 +39,10 @@ class Receiver(Protocol):
 class Listener:
     """Starts when it is first needed. Any thread may call it."""
 
-    def __init__(self, connect: Callable[[float], Session] | None, server: str) -> None:
+    def __init__(self, connect: Callable[[float], Session] | None, server: str, orphan: Callable[[Push], None]) -> None:
         self._connect = connect  # None: nothing can listen here
         self._server = server
+        self._orphan = orphan  # called with a grant that nobody waits for any more
         self._receivers: dict[str, Receiver] = {}
         self._start()
 
@@ -210,6 +211,8 @@ class Listener:
         receiver = self._receivers.get(address)
         if receiver is not None:
             receiver.deliver(WAKE if push is None else push)
+        elif push is not None and push.event == "granted":
+            self._orphan(push)
 
     def _wake_all(self) -> None:
         """What was pushed while nobody listened is lost: every waiter beats now."""

@@ -35,6 +35,7 @@ class Found(NamedTuple):
     mark: str | None  # the comment of the table; None where there is no table
     kind: str | None  # p: logged; u: unlogged
     synchronous: str  # synchronous_commit
+    process: int  # of the server, for this session
 
 
 def quoted(table: str) -> str:
@@ -63,13 +64,13 @@ def question(table: str) -> bytes:
         "SELECT current_setting('server_version_num'), current_setting('server_encoding'), "  # noqa: S608 - a checked name
         "current_setting('client_encoding'), pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', "
         "CASE WHEN oid IS NOT NULL THEN coalesce(obj_description(oid, 'pg_class'), '') END, relpersistence, "
-        "current_setting('synchronous_commit') "
+        "current_setting('synchronous_commit'), pg_backend_pid() "
         f"FROM (SELECT 1) AS one LEFT JOIN pg_class ON oid = to_regclass('{quoted(table)}')"
     ).encode()
 
 
 def found(row: tuple[str | None, ...]) -> Found:
-    version, server_encoding, client_encoding, read_only, mark, kind, synchronous = row
+    version, server_encoding, client_encoding, read_only, mark, kind, synchronous, process = row
     return Found(
         int(version or 0),
         server_encoding or "",
@@ -78,6 +79,7 @@ def found(row: tuple[str | None, ...]) -> Found:
         mark,
         kind,
         synchronous or "",
+        int(process or 0),
     )
 
 

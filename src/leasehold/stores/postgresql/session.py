@@ -27,6 +27,7 @@ BAD_CONNECTION = pq.ConnStatus.BAD
 SQLSTATE = pq.DiagnosticField.SQLSTATE
 MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
 CHECK_AFTER = 0.5  # seconds without use, after which it is checked whether the server has closed the connection
+UNPREPARED = ("26000", "42P05", "0A000")
 READ, WRITE = select.POLLIN, select.POLLIN | select.POLLOUT
 
 
@@ -45,6 +46,11 @@ class Refused(Exception):
     def __init__(self, sqlstate: str, message: str) -> None:
         super().__init__(message)
         self.sqlstate = sqlstate
+
+
+class Unprepared(Exception):
+    """A statement that was prepared is gone, or is another one's: a pooler shares its sessions, or the table was
+    altered. Nothing was done, and the session prepares nothing from now on."""
 
 
 class Rows(NamedTuple):
@@ -69,6 +75,8 @@ class Session:
         self._pg.nonblocking = 1
         self._escaping = pq.Escaping(self._pg)
         self.busy = False  # in the middle of a request: never used again when that is not finished
+        self.prepares = False  # statements with values, at the server: not behind a pooler, which shares its sessions
+        self._prepared: dict[bytes, bytes] = {}  # the names of those
         self.used = time.monotonic()
         self._poll = select.poll()
 
@@ -133,23 +141,35 @@ class Session:
         try:
             if request.values is None:
                 pg.send_query(request.text)
-            else:
+            elif not self.prepares:
                 pg.send_query_params(request.text, request.values)
-            while pg.flush():
-                yield WRITE
-                pg.consume_input()
-            results = []
-            while True:
-                while pg.is_busy():
-                    yield READ
-                    pg.consume_input()
-                result = pg.get_result()
-                if result is None:
-                    break
-                results.append(result)
+            else:
+                name = self._prepared.get(request.text)
+                if name is None:
+                    name = b"leasehold%d" % len(self._prepared)
+                    pg.send_prepare(name, request.text)
+                    self._finished((yield from self._results()))
+                    self._prepared[request.text] = name
+                pg.send_query_prepared(name, request.values)
+            results = yield from self._results()
         except (OSError, psycopg.Error) as error:
             raise Broken(_line(error)) from error
         return self._finished(results)
+
+    def _results(self) -> Generator[int, None, list[Any]]:
+        pg = self._pg
+        while pg.flush():
+            yield WRITE
+            pg.consume_input()
+        results: list[Any] = []
+        while True:
+            while pg.is_busy():
+                yield READ
+                pg.consume_input()
+            result = pg.get_result()
+            if result is None:
+                return results
+            results.append(result)
 
     def _finished(self, results: list[Any]) -> list[Rows]:
         pg = self._pg
@@ -160,6 +180,9 @@ class Session:
                 if pg.status == BAD_CONNECTION or not state:
                     raise Broken(" ".join(message.split()), state)
                 self._done()
+                if self.prepares and state in UNPREPARED:
+                    self.prepares = False
+                    raise Unprepared(state, message)
                 raise Refused(state, message)
         if pg.status == BAD_CONNECTION:
             raise Broken("the server closed the connection")

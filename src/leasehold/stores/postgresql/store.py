@@ -6,22 +6,23 @@ Expiry and fences run on the server's clock; ``clock`` is for local deadlines.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 
 from leasehold._core.driver import drive, drive_async
 from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any, TypeVar
-from leasehold._core.ops import Group, Push, Reply, StoreOp
+from leasehold._core.ops import Beat, Group, Push, Reply, StoreOp, Withdraw
 from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.mailbox import HolderMailbox, Mailbox
 from leasehold.stores.postgresql import failures, schema
+from leasehold.stores.postgresql.beats import Beats
 from leasehold.stores.postgresql.listener import Listener
-from leasehold.stores.postgresql.session import Broken, Refused, Request, Session
+from leasehold.stores.postgresql.session import Broken, Refused, Request, Session, Unprepared
 from leasehold.stores.postgresql.sessions import Sessions
 from leasehold.stores.postgresql.sources import OnLoop
 from leasehold.stores.postgresql.statements import Statements
@@ -30,6 +31,8 @@ from leasehold.stores.postgresql.turns import LISTEN, Again, Context, Turns
 
 BATCH = 100  # ops in one transaction: the rows of all stay locked meanwhile
 SWEEP_EVERY = 256  # ops
+SWEEP_WITHIN = 1.0  # seconds
+ORPHAN_WITHIN = 1.0
 LISTENING_WITHIN = 2.0  # seconds that a claim waits for the session that listens; without it, it polls
 
 R = TypeVar("R")
@@ -48,10 +51,11 @@ class PostgresStore:
         self._server = target.source.server
         self.capabilities = Capabilities(hosts=True, push=target.listen is not None)
         self._sessions = Sessions(self._open, self._server, target.max_connections)
-        self._listener = Listener(None if target.listen is None else target.listen.connect, self._server)
+        connect = None if target.listen is None else target.listen.connect
+        self._listener = Listener(connect, self._server, self._orphan)
         self._turns = Turns(Statements(schema.quoted(target.table)), self._server, self._listener)
         self._found: schema.Found | None = None
-        self._checking = threading.RLock()
+        self._beats = Beats()
         self._count = 0
 
     # ------------------------------------------------------------ the port
@@ -59,44 +63,55 @@ class PostgresStore:
     def execute(self, op: StoreOp) -> Reply:
         if self._target.source.awaited:
             raise InvalidRequest("a pool or an engine of asyncio needs leasehold.aio.connect()")
-        give_up = time.monotonic() + op.budget_ms / 1000
         try:
-            reply, pushes = self._run(lambda context: self._turns.execute(op, context), give_up)
-            self._deliver(pushes)
-            if self._due():
-                self._sweep(give_up)
+            if type(op) is Beat:
+                return self._beats.execute(op, self._send)
+            reply, pushes = self._run(lambda context: self._turns.execute(op, context), _end(op))
         except LeaseholdError as error:
             error.resource = error.resource or _resource(op)
             raise
+        self._deliver(pushes)
+        if self._sweep_is_due():
+            with suppress(LeaseholdError):
+                self._deliver(self._run(self._turns.sweep, time.monotonic() + SWEEP_WITHIN))
         return reply
 
     async def execute_async(self, op: StoreOp) -> Reply:
         source = self._target.source
         if isinstance(source, OnLoop) and source.loop is None:
             source.loop = asyncio.get_running_loop()
-        give_up = time.monotonic() + op.budget_ms / 1000
         try:
-            reply, pushes = await self._run_async(lambda context: self._turns.execute(op, context), give_up)
-            self._deliver(pushes)
-            if self._due():
-                self._deliver(await self._run_async(self._turns.sweep, give_up))
+            if type(op) is Beat:
+                return await self._beats.execute_async(op, self._send_async)
+            reply, pushes = await self._run_async(lambda context: self._turns.execute(op, context), _end(op))
         except LeaseholdError as error:
             error.resource = error.resource or _resource(op)
             raise
+        self._deliver(pushes)
+        if self._sweep_is_due():
+            with suppress(LeaseholdError):
+                self._deliver(await self._run_async(self._turns.sweep, time.monotonic() + SWEEP_WITHIN))
         return reply
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         replies: list[Reply | LeaseholdError] = []
         for start in range(0, len(ops), BATCH):
             chunk = ops[start : start + BATCH]
-            give_up = time.monotonic() + min([op.budget_ms for op in chunk]) / 1000
             try:
-                found, pushes = self._run(lambda context: self._turns.many(chunk, context), give_up)  # noqa: B023
+                replies.extend(self._send(chunk))
             except LeaseholdError as error:
                 replies.extend([error] * len(chunk))
-            else:
-                self._deliver(pushes)
-                replies.extend(found)
+        return replies
+
+    def _send(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """Several ops in one transaction."""
+        replies, pushes = self._run(lambda context: self._turns.many(ops, context), min(map(_end, ops)))
+        self._deliver(pushes)
+        return replies
+
+    async def _send_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        replies, pushes = await self._run_async(lambda context: self._turns.many(ops, context), min(map(_end, ops)))
+        self._deliver(pushes)
         return replies
 
     def renew_many(
@@ -137,7 +152,7 @@ class PostgresStore:
         """Nothing was closed."""
 
     def forked(self) -> None:
-        self._checking = threading.RLock()
+        self._beats = Beats()
         self._sessions.forked()
         self._listener.forked()
 
@@ -154,7 +169,7 @@ class PostgresStore:
             try:
                 context = Context(session.quote, give_up)
                 return drive(flow(context), lambda request: self._perform(session, request, give_up))  # noqa: B023
-            except (Again, Broken) as error:
+            except (Again, Broken, Unprepared) as error:
                 if time.monotonic() >= give_up:
                     raise failures.unreachable(self._server, error) from error
             finally:
@@ -170,7 +185,7 @@ class PostgresStore:
                     flow(context),
                     lambda request: self._perform_async(session, request, give_up),  # noqa: B023
                 )
-            except (Again, Broken) as error:
+            except (Again, Broken, Unprepared) as error:
                 if time.monotonic() >= give_up:
                     raise failures.unreachable(self._server, error) from error
             finally:
@@ -193,28 +208,31 @@ class PostgresStore:
         for push in pushes:
             self._listener.deliver(push)
 
-    # ------------------------------------------------------------ old rows
-
-    def _due(self) -> bool:
+    def _sweep_is_due(self) -> bool:
         self._count += 1
         return self._count % SWEEP_EVERY == 0
 
-    def _sweep(self, give_up: float) -> None:
-        self._deliver(self._run(self._turns.sweep, give_up))
+    def _orphan(self, push: Push) -> None:
+        """Somebody was granted who does not wait any more, such as a thread of a coordinator that was closed: what it
+        got goes to the next. On the listener's thread."""
+        with suppress(LeaseholdError):
+            self._run(
+                lambda context: self._turns.execute(Withdraw(push.resource, push.owner), context),
+                time.monotonic() + ORPHAN_WITHIN,
+            )
 
     # ------------------------------------------------------------ opening
 
     def _open(self, give_up: float) -> Session:
-        """A new session; the first one looks whether the store can work here."""
+        """A new session. The first one looks whether the store can work here."""
         session = self._target.source.connect(give_up)
-        if self._found is None:
-            try:
-                with self._checking:
-                    if self._found is None:
-                        self._found = self._prepare(session, give_up)
-            except BaseException:
-                session.close()
-                raise
+        try:
+            found = self._prepare(session, give_up)
+        except BaseException:
+            session.close()
+            raise
+        session.prepares = found.process == session.process  # else a pooler stands between us
+        self._found = found
         return session
 
     def _prepare(self, session: Session, give_up: float) -> schema.Found:
@@ -236,6 +254,11 @@ class PostgresStore:
     def _look(self, session: Session, give_up: float) -> schema.Found:
         (found,) = session.perform(Request(schema.question(self._target.table)), give_up)
         return schema.found(found.rows[0])
+
+
+def _end(op: StoreOp) -> float:
+    """The time by which it must be done."""
+    return time.monotonic() + op.budget_ms / 1000
 
 
 def _resource(op: StoreOp) -> str | None:

@@ -205,11 +205,7 @@ class Turns:
         except Broken as error:
             raise Again(str(error)) from error
         drafts = Drafts(locked.rows, _instant(clock.rows[0][0]), self._listener)
-        try:
-            replies = yield from self._decide(ops, drafts)
-        except BaseException:
-            yield ROLLBACK
-            raise
+        replies = yield from self._decide(ops, drafts)
         own = [one for one in drafts.pushes if self._listener.owns(one.address)]
         if not (yield from self._write(drafts, context)):
             return None
