@@ -70,7 +70,9 @@ class DatabaseServer(Server):
         port: int | None = None,
         clock: WallClock | OneClock | None = None,
         disk: Disk | None = None,
+        place: Path | None = None,
     ) -> None:
+        """``place``: a folder for its data that is not in memory."""
         self._account = process.account()
         self._clock = clock
         self._disk = disk
@@ -78,7 +80,7 @@ class DatabaseServer(Server):
         template = self._template()  # before there is anything to leave behind
         self._place = process.reserve(port)
         self.port: int = self._place.getsockname()[1]
-        self.folder = empty_folder(self.program)
+        self.folder = empty_folder(self.program, place)
         self.data = self.folder / "data"
         self._numbers = itertools.count(1)
         run(["cp", "--archive", str(template), str(self.data)])
@@ -133,9 +135,9 @@ class DatabaseServer(Server):
         shutil.rmtree(self.folder)
 
 
-def empty_folder(name: str) -> Path:
+def empty_folder(name: str, place: Path | None = None) -> Path:
     """For a server or a template, owned by the account that it runs as."""
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=process.home()))
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=place or process.home()))
     process.give(folder)
     return folder
 

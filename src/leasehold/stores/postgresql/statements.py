@@ -1,6 +1,8 @@
 """The statements of the store, for one table.
 
-An uncontended claim, renewal or release is one statement, which commits by itself. Everything else is a turn of the
+An uncontended claim, renewal or release is one statement, which commits by itself. What a crash of the server may
+forget without harm does not wait for its disk: a release (the lease then ends by itself), a place in a queue, a beat.
+Everything else is a turn of the
 ledger between two requests: ``lock`` reads the rows and locks them, ``write`` changes them and commits. A client that
 freezes between the two keeps the rows locked until the server ends its session, after ``FROZEN_MS``.
 
@@ -43,7 +45,7 @@ class Statements:
         )
         self.release = (
             f"UPDATE {table} SET owner = NULL, expires = NULL, ttl = NULL, since = NULL, details = NULL "  # noqa: S608
-            f"FROM {clock} WHERE {mine} RETURNING 1"
+            f"FROM {clock} WHERE {mine} RETURNING set_config('synchronous_commit', 'off', true)"
         ).encode()
         self.renew = (
             f"UPDATE {table} SET expires = us / 1000 + $4::bigint, ttl = $4::bigint FROM {clock} "  # noqa: S608
@@ -51,13 +53,12 @@ class Statements:
         ).encode()
         # In the order of names, as every transaction locks its rows: so two of them never wait for each other.
         self.renew_many = (
-            f"WITH mine AS (SELECT held.name, asked.ttl, us FROM {table} AS held JOIN "  # noqa: S608
-            "unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS asked (name, owner, fence, ttl) "
+            f"UPDATE {table} SET expires = us / 1000 + ttl FROM {clock} WHERE {table}.ctid = ANY (ARRAY("  # noqa: S608
+            f"SELECT held.ctid FROM {table} AS held JOIN "
+            "unnest($1::text[], $2::text[], $3::bigint[]) AS asked (name, owner, fence) "
             f"ON held.name = asked.name AND held.owner = asked.owner AND held.fence = asked.fence, {clock} "
             "WHERE held.state IS NULL AND held.expires > us / 1000 AND held.expires - held.ttl <= us / 1000 "
-            "AND held.expires <= us / 1000 + asked.ttl ORDER BY held.name FOR UPDATE OF held) "
-            f"UPDATE {table} AS held SET expires = us / 1000 + mine.ttl, ttl = mine.ttl FROM mine "
-            "WHERE held.name = mine.name RETURNING held.name"
+            "ORDER BY held.name FOR UPDATE OF held)) RETURNING name"
         ).encode()
         self.read = f"SELECT {US}, {COLUMNS} FROM (SELECT 1) AS one LEFT JOIN {table} ON name = $1".encode()  # noqa: S608
         self.page = (
@@ -87,11 +88,12 @@ class Statements:
         changed: Sequence[tuple[str, Row]],
         removed: Sequence[str],
         pushes: Sequence[tuple[str, str]],
+        flush: bool,
         quote: Quote,
     ) -> str:
         """Change the locked rows, send the pushes, and commit. A row that another process has added since then makes
-        it fail as a whole."""
-        parts = []
+        it fail as a whole. Without ``flush`` the commit does not wait for the disk, nor for a standby."""
+        parts = [] if flush else ["SET LOCAL synchronous_commit = off"]
         if added:
             parts.append(f"INSERT INTO {self.table} ({COLUMNS}) VALUES {_rows(added, quote)}")  # noqa: S608
         if changed:

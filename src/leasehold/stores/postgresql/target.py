@@ -12,7 +12,7 @@ max_connections=  most sessions at a time; ``sessions.MOST`` without it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import unquote
 
 import psycopg
 import psycopg.conninfo
@@ -51,12 +51,13 @@ def from_url(url: str) -> Target:
     place, _, query = url.partition("?")
     ours: dict[str, str] = {}
     theirs = []
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
         if name in OPTIONS:
-            ours[name] = value
+            ours[name] = unquote(value)
         else:
-            theirs.append((name, value))
-    parameters = _parameters(_plain(place) + (f"?{urlencode(theirs)}" if theirs else ""))
+            theirs.append(part)  # as it is: libpq has its own reading of it
+    parameters = _parameters(_plain(place) + (f"?{'&'.join(theirs)}" if theirs else ""))
     source = Parameters(parameters)
     return Target(
         source,

@@ -45,6 +45,7 @@ from leasehold.stores.postgresql.session import Broken, Refused, Request, Rows
 from leasehold.stores.postgresql.statements import Quote, Statements
 
 MOST_ATTEMPTS = 20  # of a turn that others keep undoing; each of them has succeeded meanwhile
+MOST_CROWDED = 1_000  # resources that are remembered to be so
 LEAST_WAIT_MS = 50  # for a locked row, at the end of a budget
 ROLLBACK = Request(b"ROLLBACK")
 DAMAGED = Unreadable("its row", "is damaged", blocks=True)
@@ -80,6 +81,7 @@ class Turns:
         self._server = server
         self._listener = listener
         self._swept = ""
+        self._crowded: set[str] = set()  # when last seen, more than one lease was to be kept: one statement is no use
 
     # ------------------------------------------------------------ one op
 
@@ -110,7 +112,7 @@ class Turns:
     def _quick(self, op: StoreOp) -> tuple[Request, Reply] | None:
         """The statement that may be enough, and the reply if it is."""
         make = QUICK.get(type(op))
-        return None if make is None else make(self._statements, op)
+        return None if make is None or op.resource in self._crowded else make(self._statements, op)
 
     def _in_one_statement(self, request: Request, reply: Any) -> Generator[Any, Any, Reply | None]:
         """None when a turn must decide; nothing is changed then."""
@@ -219,7 +221,8 @@ class Turns:
             yield ROLLBACK
             return True
         try:
-            yield Request(self._statements.write(added, changed, removed, others, context.quote).encode())
+            text = self._statements.write(added, changed, removed, others, drafts.promises(), context.quote)
+            yield Request(text.encode())
         except Refused as error:
             yield from self._undo(error)
             return False
@@ -227,7 +230,18 @@ class Turns:
             if error.sqlstate == failures.STOOD_STILL:
                 raise Again(str(error)) from error
             raise failures.broken(self._server, error) from error
+        self._remember((*added, *changed), removed)
         return True
+
+    def _remember(self, written: Sequence[tuple[str, Row]], removed: Sequence[str]) -> None:
+        if len(self._crowded) > MOST_CROWDED:
+            self._crowded.clear()
+        self._crowded.difference_update(removed)
+        for name, row in written:
+            if row.state is None:
+                self._crowded.discard(name)
+            else:
+                self._crowded.add(name)
 
     def _undo(self, error: Refused) -> Generator[Any, Any, None]:
         """The transaction has failed. Raises what the server refused, unless another transaction was only faster."""
@@ -269,7 +283,6 @@ class Turns:
             names,
             [one.owner for one in batch],
             [str(one.fence) for one in batch],
-            [str(one.ttl_ms) for one in batch],
         )
         try:
             (found,) = yield Request(self._statements.renew_many, [_array(column) for column in columns])
@@ -351,6 +364,10 @@ class Drafts:
         if found is None:
             self.unknown.add(key)
         return found is not False
+
+    def promises(self) -> bool:
+        """Would it do harm if a crash of the server forgot this? Not if nobody was promised anything by it."""
+        return any(_promises(self._before.get(name, ledger.EMPTY), after) for name, after in self._after.items())
 
     def changes(self) -> tuple[list[tuple[str, Row]], list[tuple[str, Row]], list[str]]:
         """The rows to add, to change and to remove."""
@@ -437,6 +454,14 @@ def _row(columns: Sequence[str | None]) -> Row:
 
 def _number(text: str | None) -> int | None:
     return None if text is None else int(text)
+
+
+def _promises(before: State, after: State) -> bool:
+    """A lease, its new end, a closed door, a limit, a note. What a lease that has ended leaves open is no promise."""
+    if any(grant not in before.holders for grant in after.holders):
+        return True
+    kept = "closed_until_ms", "doors", "limit", "notes"
+    return any(getattr(after, name) and getattr(after, name) != getattr(before, name) for name in kept)
 
 
 def _listed(now: Instant, row: Row) -> bool:
