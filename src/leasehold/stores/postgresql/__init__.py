@@ -7,6 +7,7 @@ rows        a resource as a row
 target      URLs, pools and engines; where the server is
 schema      the table: its DDL, its version, and whether it is ours
 sessions    the idle connections, for threads and event loops
+connect     a connection that is open in time, or not at all
 session     one connection, and one request at a time on it
 listener    the connection that hears of grants
 pushes      notifications, and the addresses that they go to

@@ -11,8 +11,6 @@ max_connections=  most sessions at a time; ``sessions.MOST`` without it
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
@@ -23,12 +21,11 @@ from leasehold._core.light_typing import Any, NamedTuple
 from leasehold._sql.names import plain_table
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.stores.postgresql import failures, sessions
+from leasehold.stores.postgresql.connect import connect
 from leasehold.stores.postgresql.schema import TABLE
 from leasehold.stores.postgresql.session import Session
 
 OPTIONS = ("table", "schema", "create", "unlogged", "listen", "max_connections")
-LEAST_CONNECT = 2  # seconds: psycopg takes no less
-CONNECT = 10  # and the most, for one host
 
 
 class Target(NamedTuple):
@@ -126,16 +123,12 @@ def _count(given: str | None) -> int:
 
 
 def _connect(parameters: Mapping[str, Any], give_up: float, server: str) -> Session:
-    seconds = min(max(math.ceil(give_up - time.monotonic()), LEAST_CONNECT), CONNECT)
     try:
-        connection = psycopg.connect(
-            **{"connect_timeout": seconds, **parameters}, autocommit=True, prepare_threshold=None
-        )
+        return Session(connect(parameters, give_up))
     except psycopg.OperationalError as error:
         raise _refused(server, error) from error
     except psycopg.Error as error:
         raise InvalidRequest(f"{server}: {' '.join(str(error).split())[:200]}") from error
-    return Session(connection)
 
 
 def _refused(server: str, error: psycopg.OperationalError) -> StoreUnavailable:
