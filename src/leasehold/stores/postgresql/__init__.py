@@ -9,6 +9,7 @@ sources     how to get a connection from each of these
 schema      the table: its DDL, its version, and whether it is ours
 beats       the beats of one process, gathered
 sessions    the idle connections, for threads and event loops
+connect     a connection that is open in time, or not at all
 session     one connection, and one request at a time on it
 listener    the connection that hears of grants
 pushes      notifications, and the addresses that they go to

@@ -122,8 +122,8 @@ class Listener:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._pipe is not None:
-            os.write(self._pipe[1], b"!")
+            if self._pipe is not None:  # the thread has not ended by itself
+                os.write(self._pipe[1], b"!")
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(STARTED_WITHIN)
@@ -163,9 +163,10 @@ class Listener:
                 pause = min(pause * 2, LAST_PAUSE)
         self._end()
         self._set(listening=False, failed=True)
-        os.close(pipe[0])
-        os.close(pipe[1])
-        self._pipe = None
+        with self._changed:
+            self._pipe = None
+            os.close(pipe[0])
+            os.close(pipe[1])
 
     def _open(self) -> bool:
         """Connect, and listen. False behind a pooler that shares its sessions."""

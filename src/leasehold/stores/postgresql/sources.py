@@ -17,6 +17,7 @@ import psycopg
 from leasehold._core.light_typing import Any, Protocol
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.postgresql import failures
+from leasehold.stores.postgresql.connect import connect
 from leasehold.stores.postgresql.session import Session
 
 LEAST_CONNECT = 2  # seconds: psycopg takes no less
@@ -44,7 +45,7 @@ class Parameters:
         self.server = named(parameters)
 
     def connect(self, give_up: float) -> Session:
-        return Session(_opened(self.server, lambda: psycopg.connect(**_limited(self._parameters, give_up))))
+        return Session(_opened(self.server, lambda: connect(self._parameters, give_up)))
 
 
 class Pool:
