@@ -14,8 +14,8 @@ EXAMPLE = "app"
 
 
 def ddl(dialect: str, table: str | None, unlogged: bool, role: str | None, as_json: bool) -> None:
-    """Print it, as SQL or as JSON with the statements in lists. The SQL is one transaction: a table of that name which is
-    there already is not made ours by the comment."""
+    """Print it, as SQL or as JSON with the statements in lists. The SQL is one transaction: a table of that name that
+    exists already keeps its comment, and so does not become ours."""
     try:
         name = plain_table(schema.TABLE if table is None else table)
         who = EXAMPLE if role is None else column(role, "role")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 
@@ -36,11 +34,11 @@ class Owner:
 
 
 @pytest.fixture
-def owner(postgres_server: PostgresServer, postgres_database: Database) -> Iterator[Owner]:
+def owner(postgres_server: PostgresServer, postgres_database: Database) -> Owner:
     """Of a database in which the role is known."""
     if not postgres_server.execute(f"SELECT 1 FROM pg_roles WHERE rolname = '{ROLE}'"):
         postgres_server.execute(f"CREATE ROLE {ROLE} LOGIN")
-    yield Owner(postgres_database)
+    return Owner(postgres_database)
 
 
 def refusal(url: str) -> str:

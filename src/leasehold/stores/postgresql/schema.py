@@ -127,3 +127,28 @@ def check(found: Found, server: str, table: str) -> None:
             f"{server}: this user lacks {found.missing} on the table {table}; `leasehold store sql --dialect "
             "postgresql --role NAME` prints the GRANT"
         )
+
+
+# ---------------------------------------------------------------- what the settings promise
+
+UNLOGGED = "u"
+NOT_WAITING = ("off", "local")  # of synchronous_commit: a commit does not wait for a standby
+
+
+def impossible(found: Found) -> dict[str, str]:
+    """Events of the table of guarantees that cannot happen here, and why."""
+    if found.kind == UNLOGGED:
+        unlogged = "The table is unlogged: see the line about that."
+        return {
+            "crash_synchronous": unlogged,
+            "crash_asynchronous": unlogged,
+            "failover_synchronous": "The table is unlogged, and no standby has it: see the line about a replica.",
+        }
+    events = {"crash_unlogged": "The table is logged."}
+    if found.synchronous == "off":
+        events["crash_synchronous"] = "synchronous_commit is off."
+    else:
+        events["crash_asynchronous"] = f"synchronous_commit is {found.synchronous}."
+    if found.synchronous in NOT_WAITING:
+        events["failover_synchronous"] = f"synchronous_commit is {found.synchronous}: no standby is waited for."
+    return events
