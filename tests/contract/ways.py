@@ -22,7 +22,7 @@ from leasehold._runtime.engine import engines_on
 from leasehold.stores import state_text
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from leasehold.stores.postgresql.schema import TABLE
+from leasehold.stores.postgresql.schema import TABLE, ddl, grants
 from leasehold.stores.postgresql.store import PostgresStore
 from leasehold.stores.redis import RedisStore, sentinel
 from leasehold.stores.redis.client_store import ClientStore, open_client
@@ -254,9 +254,19 @@ def let_retries_happen(clients: list[Any], clock: ManualClock) -> Callable[[], N
 
 
 def postgresql_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
-    """Every party is told where the server is."""
+    """Every party is told where the server is, and may do there what `leasehold store sql` grants, and no more."""
     clock, server = emptied(request)
-    return lambda: PostgresStore(server.url, clock), clock
+    for statement in (*ddl(TABLE), *grants(TABLE, a_role(server))):
+        server.execute(statement)
+    url = f"postgresql://{a_role(server)}@127.0.0.1:{server.port}/postgres?create=no"
+    return lambda: PostgresStore(url, clock), clock
+
+
+def a_role(server: PostgresServer) -> str:
+    """One that owns nothing."""
+    if not server.execute("SELECT 1 FROM pg_roles WHERE rolname = 'worker'"):
+        server.execute("CREATE ROLE worker LOGIN")
+    return "worker"
 
 
 def postgresql_pool(request: pytest.FixtureRequest, flavour: str) -> Opened:

@@ -113,8 +113,9 @@ WARNINGS = (
     Caution(
         {"consensus": True},
         "This lease needs a store with consensus, such as etcd or ZooKeeper, and there is none in this version. Until "
-        "there is one, the store can forget the lease and grant it a second time: use it to save work, and let the "
-        "data refuse the second writer, by a guard that checks the fence, a conditional update or a unique constraint.",
+        "there is one, a store can forget the lease and grant it a second time, after a step of a clock or, without a "
+        "synchronous standby, after a failover: use it to save work, and let the data refuse the second writer, by a "
+        "guard that checks the fence, a conditional update or a unique constraint.",
     ),
     Caution(
         {"long": True},
@@ -150,12 +151,14 @@ DUPLICATES = {"harmless": "yes", "costly": "costly, not wrong", "wrong": "no"}
 
 def _opened(*stores: str) -> str:
     """Those of these stores that ``connect`` opens: nothing else is recommended."""
-    return " or ".join([OPENED[store].words for store in stores if store in OPENED])
+    *others, last = [OPENED[store].words for store in stores if store in OPENED]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 NOWHERE = "none is needed"
-ONE_REDIS = f"{_opened('redis', 'sentinel')}, with the watchdog"
-CONSENSUS = f"{_opened('redlock') or _opened('redis')}, until there is a store with consensus"
+ONE_SERVER = f"{_opened('redis', 'sentinel', 'postgresql')}, with the watchdog"
+STANDBY = f"{_opened('postgresql')} with a synchronous standby"
+CONSENSUS = f"{STANDBY} or {_opened('redlock')}, until there is a store with consensus"
 
 
 class Columns(NamedTuple):
@@ -207,7 +210,7 @@ def _store(rule: Rule, known: Facts) -> str:
     unknown = rule.lease == FENCED and None in (known.survives_failover, known.regions)
     if rule.tool == "consensus store" or known.survives_failover is True or apart or unknown:
         return CONSENSUS
-    return ONE_REDIS
+    return ONE_SERVER
 
 
 # ---------------------------------------------------------------- the verdict

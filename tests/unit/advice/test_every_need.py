@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from leasehold import InvalidRequest
 from leasehold._core.schemes import OPENED
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import CONSENSUS, NOWHERE, ONE_REDIS, UNKNOWN, decide
+from leasehold.advice.decision import CONSENSUS, NOWHERE, ONE_SERVER, UNKNOWN, decide
 from leasehold.advice.questions import CHOICES
 from leasehold.advice.rules import RULES
 from leasehold.advice.verdict import TOOLS
@@ -83,7 +83,7 @@ SYSTEMS = {
 def test_only_what_connect_opens_is_recommended() -> None:
     """Whatever the need, each system that it is sent to is in the list of those that connect opens."""
     recommended = {decide(need).columns.store for need in needs()}
-    assert recommended == {NOWHERE, ONE_REDIS, CONSENSUS}
+    assert recommended == {NOWHERE, ONE_SERVER, CONSENSUS}
     named = {name for store in recommended for word, name in SYSTEMS.items() if word in store}
     assert "redis" in named and named <= set(OPENED)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import CONSENSUS, ONE_REDIS, WARNINGS
+from leasehold.advice.decision import CONSENSUS, ONE_SERVER, WARNINGS
 from tests.unit.advice.needs import needs
 
 
@@ -73,7 +73,7 @@ def test_a_lease_that_matters_lives_where_nothing_is_forgotten() -> None:
     need = {"protects": "correctness", "work": "external", "downstream_fences": True}
     assert advise(Need.of(need)).store == CONSENSUS
     told = {**need, "survives_failover": False, "regions": False}
-    assert advise(Need.of(told)).store == ONE_REDIS
+    assert advise(Need.of(told)).store == ONE_SERVER
     assert "survive a failover is not known, and counts as yes" in reasons(**need, regions=False)
 
 
@@ -83,7 +83,7 @@ def test_regions_that_can_be_cut_off() -> None:
     assert advise(Need.of({**need, "duplicates": "costly"})).store == CONSENSUS
     assert "Regions can be cut off from each other:" in reasons(**need)
     borne = advise(Need.of({**need, "duplicates": "harmless"}))
-    assert borne.store == ONE_REDIS
+    assert borne.store == ONE_SERVER
     assert borne.warnings == ("One store in each region is enough: a duplicate for each of them is harmless.",)
 
 

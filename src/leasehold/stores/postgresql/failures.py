@@ -13,6 +13,7 @@ STOOD_STILL = "25P03"  # idle in a transaction for too long: the server ended th
 # Another transaction was faster, and a new attempt may succeed: serialization, deadlock, a key that exists by now.
 PASSING = ("40001", "40P01", "23505")
 LOCKED = "55P03"
+FORBIDDEN = "42501"
 
 DAMAGED_ROW = (
     "has a damaged row for this resource, so that its holder is unknown. `leasehold inspect` shows it; delete the row "
@@ -25,7 +26,8 @@ TEXTS = {
     "28P01": "does not accept this user and password",
     "28": "does not accept this user",
     "3D000": "has no database of that name",
-    "42501": "does not allow this user what a lease needs; docs/postgresql.md has the GRANT",
+    FORBIDDEN: "does not allow this user what a lease needs; `leasehold store sql --dialect postgresql --role NAME` "
+    "prints the GRANT",
     "42P01": "has no table of Leasehold: `leasehold store sql --dialect postgresql` prints what makes it",
     "42703": "has a table of another version, or of somebody else",
     "53100": "has no space left on its disk",
@@ -49,7 +51,8 @@ def refusal(server: str, error: Refused) -> LeaseholdError:
     text = TEXTS.get(state) or TEXTS.get(state[:2])
     if text is None:
         return StoreUnavailable(f"{server} refused ({state}): {str(error)[:200]}")
-    return StoreUnavailable(f"{server} {text} ({state})")
+    detail = f"{str(error)[:200]}, " if state == FORBIDDEN else ""  # what is forbidden
+    return StoreUnavailable(f"{server} {text} ({detail}{state})")
 
 
 def broken(server: str, error: Broken) -> LeaseholdError:

@@ -1,4 +1,4 @@
-"""The table of the store: its DDL, its version, and the check that it is ours."""
+"""The table of the store: its DDL, its version, the rights on it, and the check that it is ours."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ TABLE = "leasehold_leases"
 VERSION = 1
 MARK = "leasehold leases, version "
 OLDEST = 120000  # of the server; older ones are out of support
+RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 # Half of each page is left free, so that a new version of a row fits beside the old one and no index changes (HOT);
 # hence no index but the key. In the collation C names are in the order of their bytes, as cursors of listings are.
@@ -36,6 +37,7 @@ class Found(NamedTuple):
     kind: str | None  # p: logged; u: unlogged
     synchronous: str  # synchronous_commit
     process: int  # of the server, for this session
+    missing: str = ""  # rights on the table that this user lacks
 
 
 def quoted(table: str) -> str:
@@ -47,15 +49,26 @@ def ddl(table: str, unlogged: bool = False) -> list[str]:
     """The statements that make the table."""
     kind = "UNLOGGED TABLE" if unlogged else "TABLE"
     return [
-        f"CREATE {kind} IF NOT EXISTS {quoted(table)} ({COLUMNS}) WITH (fillfactor = 50)",
+        f"CREATE {kind} {quoted(table)} ({COLUMNS}) WITH (fillfactor = 50)",
         f"COMMENT ON TABLE {quoted(table)} IS '{MARK}{VERSION}'",
     ]
 
 
+def grants(table: str, role: str) -> list[str]:
+    """The statements that give a role what it needs, and no more. A role has a right to connect already, and to use the
+    schema ``public``, unless somebody has taken that away."""
+    schema, separator, _ = table.rpartition(".")
+    who = '"' + role.replace('"', '""') + '"'
+    usage = [f'GRANT USAGE ON SCHEMA "{schema}" TO {who}'] if separator else []
+    return [*usage, f"GRANT {', '.join(RIGHTS)} ON {quoted(table)} TO {who}"]
+
+
 def creation(table: str, unlogged: bool) -> str:
-    """The same as one statement, safe beside another process that executes it."""
+    """The same as one statement, safe beside another process that executes it. A table that is there by then is left
+    alone: its comment would make one of somebody else's ours."""
     lock = f"pg_advisory_xact_lock(hashtext('leasehold {table}'))"
-    return f"DO $leasehold$ BEGIN PERFORM {lock}; {'; '.join(ddl(table, unlogged))}; END $leasehold$"
+    make = f"IF to_regclass('{quoted(table)}') IS NULL THEN {'; '.join(ddl(table, unlogged))}; END IF"
+    return f"DO $leasehold$ BEGIN PERFORM {lock}; {make}; END $leasehold$"
 
 
 def question(table: str) -> bytes:
@@ -64,13 +77,18 @@ def question(table: str) -> bytes:
         "SELECT current_setting('server_version_num'), current_setting('server_encoding'), "  # noqa: S608 - a checked name
         "current_setting('client_encoding'), pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', "
         "CASE WHEN oid IS NOT NULL THEN coalesce(obj_description(oid, 'pg_class'), '') END, relpersistence, "
-        "current_setting('synchronous_commit'), pg_backend_pid() "
+        "current_setting('synchronous_commit'), pg_backend_pid(), "
+        f"concat_ws(', ', {', '.join([_lacking(right) for right in RIGHTS])}) "
         f"FROM (SELECT 1) AS one LEFT JOIN pg_class ON oid = to_regclass('{quoted(table)}')"
     ).encode()
 
 
+def _lacking(right: str) -> str:
+    return f"CASE WHEN NOT has_table_privilege(oid, '{right}') THEN '{right}' END"
+
+
 def found(row: tuple[str | None, ...]) -> Found:
-    version, server_encoding, client_encoding, read_only, mark, kind, synchronous, process = row
+    version, server_encoding, client_encoding, read_only, mark, kind, synchronous, process, missing = row
     return Found(
         int(version or 0),
         server_encoding or "",
@@ -80,6 +98,7 @@ def found(row: tuple[str | None, ...]) -> Found:
         kind,
         synchronous or "",
         int(process or 0),
+        missing or "",
     )
 
 
@@ -105,3 +124,33 @@ def check(found: Found, server: str, table: str) -> None:
             f"the table {table} has version {found.mark.removeprefix(MARK)[:20]!r}, and this Leasehold knows version "
             f"{VERSION}: use one Leasehold everywhere, or name another table with ?table="
         )
+    if found.missing:
+        raise StoreUnavailable(
+            f"{server}: this user lacks {found.missing} on the table {table}; `leasehold store sql --dialect "
+            "postgresql --role NAME` prints the GRANT"
+        )
+
+
+# ---------------------------------------------------------------- what the settings promise
+
+UNLOGGED = "u"
+NOT_WAITING = ("off", "local")  # of synchronous_commit: a commit does not wait for a standby
+
+
+def impossible(found: Found) -> dict[str, str]:
+    """Events of the table of guarantees that cannot happen here, and why."""
+    if found.kind == UNLOGGED:
+        unlogged = "The table is unlogged: see the line about that."
+        return {
+            "crash_synchronous": unlogged,
+            "crash_asynchronous": unlogged,
+            "failover_synchronous": "The table is unlogged, and no standby has it: see the line about a replica.",
+        }
+    events = {"crash_unlogged": "The table is logged."}
+    if found.synchronous == "off":
+        events["crash_synchronous"] = "synchronous_commit is off."
+    else:
+        events["crash_asynchronous"] = f"synchronous_commit is {found.synchronous}."
+    if found.synchronous in NOT_WAITING:
+        events["failover_synchronous"] = f"synchronous_commit is {found.synchronous}: no standby is waited for."
+    return events

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 
 from leasehold._core.driver import drive, drive_async
@@ -159,6 +159,12 @@ class PostgresStore:
     def close(self) -> None:
         self._sessions.close()
         self._listener.close()
+
+    @property
+    def impossible(self) -> Mapping[str, str]:
+        """Events of the table of guarantees that cannot happen with the settings of this server, and why. Nothing is
+        known before the first session."""
+        return {} if self._found is None else schema.impossible(self._found)
 
     # ------------------------------------------------------------ flows
 
