@@ -175,21 +175,21 @@ class Listener:
             return False
         give_up = time.monotonic() + STARTED_WITHIN
         self._session = session = connect(give_up)
-        (found,) = session.perform(Request(b"SELECT pg_backend_pid()"), give_up)
+        (found,) = session.perform(Request((b"SELECT pg_backend_pid()", ())), give_up)
         if found.rows[0][0] != str(session.process):
             log.debug(
                 "%s: a pooler shares its sessions, so waiters poll unless ?listen= names the server", self._server
             )
             self._connect = None
             return False
-        session.perform(Request(f"LISTEN {self.channel}".encode()), give_up)
+        session.perform(Request((f"LISTEN {self.channel}".encode(), ())), give_up)
         self._take_lock(session)
         self._set(listening=True, failed=False)
         return True
 
     def _take_lock(self, session: Session) -> bool:
         """False while an earlier session of ours has it, which the server has not yet seen to be gone."""
-        request = Request(f"SELECT pg_try_advisory_lock({self._key})".encode())
+        request = Request((f"SELECT pg_try_advisory_lock({self._key})".encode(), ()))
         (found,) = session.perform(request, time.monotonic() + STARTED_WITHIN)
         self._locked = found.rows[0][0] == "t"
         return self._locked

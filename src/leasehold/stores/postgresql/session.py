@@ -17,11 +17,12 @@ from contextlib import suppress
 import psycopg
 from psycopg import pq
 
-from leasehold._core.light_typing import Any, NamedTuple
+from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 
 __all__ = ["Broken", "Refused", "Request", "Rows", "Session"]
 
 FATAL = pq.ExecStatus.FATAL_ERROR
+SYNC = pq.ExecStatus.PIPELINE_SYNC
 GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 BAD_CONNECTION = pq.ConnStatus.BAD
 SQLSTATE = pq.DiagnosticField.SQLSTATE
@@ -59,11 +60,16 @@ class Rows(NamedTuple):
     rows: list[tuple[str | None, ...]]
 
 
-class Request(NamedTuple):
-    """One statement with values for $1, $2 and so on; or, without values, several statements in one text."""
+Statement: TypeAlias = "tuple[bytes, Sequence[bytes | None]]"  # a text, and values for $1, $2 and so on
 
-    text: bytes
-    values: Sequence[bytes | None] | None = None
+
+class Request:
+    """Statements that are sent together: one round trip. When one is refused, those behind it are not executed."""
+
+    __slots__ = ("statements",)
+
+    def __init__(self, *statements: Statement) -> None:
+        self.statements = statements
 
 
 class Session:
@@ -73,16 +79,12 @@ class Session:
         self.connection = connection  # psycopg's: it ends with it
         self._pg = connection.pgconn
         self._pg.nonblocking = 1
-        self._escaping = pq.Escaping(self._pg)
         self.busy = False  # in the middle of a request: never used again when that is not finished
         self.prepares = False  # statements with values, at the server: not behind a pooler, which shares its sessions
         self._prepared: dict[bytes, bytes] = {}  # the names of those
+        self._names = 0  # that were used; none is used twice
         self.used = time.monotonic()
         self._poll = select.poll()
-
-    def quote(self, text: str) -> str:
-        """A text as a literal of SQL."""
-        return bytes(self._escaping.escape_literal(text.encode())).decode()
 
     def usable(self) -> bool:
         """False when its last request was not finished, or the server has closed it."""
@@ -136,27 +138,47 @@ class Session:
 
     def _exchange(self, request: Request) -> Generator[int, None, list[Rows]]:
         """Yields what to wait for on the socket."""
-        pg = self._pg
+        statements = request.statements
         self.busy = True
         try:
-            if request.values is None:
-                pg.send_query(request.text)
-            elif not self.prepares:
-                pg.send_query_params(request.text, request.values)
+            if len(statements) == 1 and (not self.prepares or statements[0][0] in self._prepared):
+                self._send(*statements[0])
+                results = yield from self._results(1)
             else:
-                name = self._prepared.get(request.text)
-                if name is None:
-                    name = b"leasehold%d" % len(self._prepared)
-                    pg.send_prepare(name, request.text)
-                    self._finished((yield from self._results()))
-                    self._prepared[request.text] = name
-                pg.send_query_prepared(name, request.values)
-            results = yield from self._results()
+                results = yield from self._pipeline(statements)
         except (OSError, psycopg.Error) as error:
             raise Broken(_line(error)) from error
-        return self._finished(results)
+        self._check(results)
+        return [Rows(_rows(result)) for result in results[-len(statements) :]]
 
-    def _results(self) -> Generator[int, None, list[Any]]:
+    def _pipeline(self, statements: Sequence[Statement]) -> Generator[int, None, list[Any]]:
+        """Several statements in one round trip, behind those that prepare what is used for the first time."""
+        pg = self._pg
+        new = {text for text, _ in statements if text not in self._prepared} if self.prepares else ()
+        pg.enter_pipeline_mode()
+        for text in new:
+            self._names += 1
+            self._prepared[text] = name = b"leasehold%d" % self._names
+            pg.send_prepare(name, text)
+        for text, values in statements:
+            self._send(text, values)
+        pg.pipeline_sync()
+        results = yield from self._results(len(new) + len(statements) + 1)
+        pg.exit_pipeline_mode()
+        if any(result.status not in GOOD for result in results[:-1]):
+            for text in new:  # it may not be there
+                del self._prepared[text]
+        return results[:-1]
+
+    def _send(self, text: bytes, values: Sequence[bytes | None]) -> None:
+        name = self._prepared.get(text)
+        if name is None:
+            self._pg.send_query_params(text, values)
+        else:
+            self._pg.send_query_prepared(name, values)
+
+    def _results(self, count: int) -> Generator[int, None, list[Any]]:
+        """The result of each of so many commands."""
         pg = self._pg
         while pg.flush():
             yield WRITE
@@ -167,27 +189,32 @@ class Session:
                 yield READ
                 pg.consume_input()
             result = pg.get_result()
-            if result is None:
+            if result is not None:
+                results.append(result)
+            if len(results) == count and (result is None or result.status == SYNC):
                 return results
-            results.append(result)
+            if pg.status == BAD_CONNECTION and result is None:
+                return results
 
-    def _finished(self, results: list[Any]) -> list[Rows]:
+    def _check(self, results: list[Any]) -> None:
+        """Raise what the first of them that failed says. The request is finished otherwise."""
         pg = self._pg
         for result in results:
-            if result.status not in GOOD:
-                state = (result.error_field(SQLSTATE) or b"").decode()
-                message = (result.error_field(MESSAGE) or result.error_message or b"").decode("utf-8", "replace")
-                if pg.status == BAD_CONNECTION or not state:
-                    raise Broken(" ".join(message.split()), state)
-                self._done()
-                if self.prepares and state in UNPREPARED:
-                    self.prepares = False
-                    raise Unprepared(state, message)
-                raise Refused(state, message)
+            if result.status in GOOD:
+                continue
+            state = (result.error_field(SQLSTATE) or b"").decode()
+            message = (result.error_field(MESSAGE) or result.error_message or b"").decode("utf-8", "replace")
+            if pg.status == BAD_CONNECTION or not state:
+                raise Broken(" ".join(message.split()), state)
+            self._done()
+            if self.prepares and state in UNPREPARED:
+                self.prepares = False
+                self._prepared.clear()
+                raise Unprepared(state, message)
+            raise Refused(state, message)
         if pg.status == BAD_CONNECTION:
             raise Broken("the server closed the connection")
         self._done()
-        return [Rows(_rows(result)) for result in results]
 
     def _done(self) -> None:
         self.busy = False

@@ -1,10 +1,11 @@
 """The statements of the store, for one table.
 
-An uncontended claim, renewal or release is one statement, which commits by itself. What a crash of the server may
-forget without harm does not wait for its disk: a release (the lease then ends by itself), a place in a queue, a beat.
-Everything else is a turn of the
+An uncontended claim, renewal or release is one statement, which commits by itself. Everything else is a turn of the
 ledger between two requests: ``lock`` reads the rows and locks them, ``write`` changes them and commits. A client that
 freezes between the two keeps the rows locked until the server ends its session, after ``FROZEN_MS``.
+
+What a crash of the server may forget without harm does not wait for its disk: a release (the lease then ends by
+itself), a place in a queue, a beat.
 
 Times are milliseconds or microseconds since 1970, read with ``clock_timestamp()``: ``now()`` stands still in a
 transaction.
@@ -12,17 +13,15 @@ transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from leasehold._core.policy import MAX_FLOOR_AHEAD_US, PAGE
 from leasehold.stores.postgresql.rows import Row
+from leasehold.stores.postgresql.session import Request
 
 FROZEN_MS = 500
 US = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
 COLUMNS = ", ".join(("name", *Row._fields))
-TYPES = ("text", "bigint", "text", "bigint", "bigint", "bigint", "text", "text", "bigint")
-
-Quote = Callable[[str], str]
 
 
 class Statements:
@@ -69,18 +68,22 @@ class Statements:
             "AND (owner IS NULL OR expires < $2::bigint / 1000) AND fence < $2::bigint"
         ).encode()
 
+        listening = "CASE WHEN listener IS NOT NULL THEN NOT pg_try_advisory_xact_lock_shared(listener) END"
+        self._lock = (
+            f"SELECT {COLUMNS}, {listening} FROM {table} WHERE name = ANY ($1::text[]) ORDER BY name FOR UPDATE"  # noqa: S608
+        ).encode()
+        places = ", ".join([f"${number}" for number in range(1, len(Row._fields) + 2)])
+        columns = ", ".join([f"{column} = ${number}" for number, column in enumerate(Row._fields, 2)])
+        self._add = f"INSERT INTO {table} ({COLUMNS}) VALUES ({places})".encode()  # noqa: S608
+        self._change = f"UPDATE {table} SET {columns} WHERE name = $1".encode()  # noqa: S608
+        self._remove = f"DELETE FROM {table} WHERE name = $1".encode()  # noqa: S608
+
     # ------------------------------------------------------------ turns of the ledger
 
-    def lock(self, names: Sequence[str], wait_ms: int, quote: Quote) -> str:
+    def lock(self, names: Sequence[str], wait_ms: int) -> Request:
         """Begin, and read and lock the rows of these names, which are sorted. The last result is the time: the clock is
         read when they are locked."""
-        listening = "CASE WHEN listener IS NOT NULL THEN NOT pg_try_advisory_xact_lock_shared(listener) END"
-        return (
-            f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait_ms}; "  # noqa: S608
-            f"SET LOCAL idle_in_transaction_session_timeout = {FROZEN_MS}; "
-            f"SELECT {COLUMNS}, {listening} FROM {self.table} WHERE name IN ({_list(names, quote)}) "
-            f"ORDER BY name FOR UPDATE; SELECT {US}"
-        )
+        return Request((BEGIN, ()), (LIMITS, (str(wait_ms).encode(),)), (self._lock, (array(names),)), (CLOCK, ()))
 
     def write(
         self,
@@ -89,48 +92,44 @@ class Statements:
         removed: Sequence[str],
         pushes: Sequence[tuple[str, str]],
         flush: bool,
-        quote: Quote,
-    ) -> str:
+    ) -> Request:
         """Change the locked rows, send the pushes, and commit. A row that another process has added since then makes
         it fail as a whole. Without ``flush`` the commit does not wait for the disk, nor for a standby."""
-        parts = [] if flush else ["SET LOCAL synchronous_commit = off"]
-        if added:
-            parts.append(f"INSERT INTO {self.table} ({COLUMNS}) VALUES {_rows(added, quote)}")  # noqa: S608
-        if changed:
-            columns = ", ".join([f"{column} = new.{column}" for column in Row._fields])
-            parts.append(
-                f"UPDATE {self.table} AS known SET {columns} FROM (VALUES {_rows(changed, quote, TYPES)}) "  # noqa: S608
-                f"AS new ({COLUMNS}) WHERE known.name = new.name"
-            )
-        if removed:
-            parts.append(f"DELETE FROM {self.table} WHERE name IN ({_list(removed, quote)})")  # noqa: S608
-        parts += [f"SELECT pg_notify({quote(channel)}, {quote(payload)})" for channel, payload in pushes]
-        parts.append("COMMIT")
-        return "; ".join(parts)
+        return Request(
+            *[] if flush else [(NO_FLUSH, ())],
+            *[(self._add, _values(*one)) for one in added],
+            *[(self._change, _values(*one)) for one in changed],
+            *[(self._remove, (name.encode(),)) for name in removed],
+            *[(NOTIFY, (channel.encode(), payload.encode())) for channel, payload in pushes],
+            (COMMIT, ()),
+        )
 
 
-def listening(keys: Iterable[int]) -> str:
+BEGIN, COMMIT = b"BEGIN ISOLATION LEVEL READ COMMITTED", b"COMMIT"
+LIMITS = (
+    f"SELECT set_config('lock_timeout', $1, true), "
+    f"set_config('idle_in_transaction_session_timeout', '{FROZEN_MS}', true)"
+).encode()
+CLOCK = f"SELECT {US}".encode()
+NO_FLUSH = b"SET LOCAL synchronous_commit = off"
+NOTIFY = b"SELECT pg_notify($1, $2)"
+LISTENING = (
+    b"SELECT NOT pg_try_advisory_xact_lock_shared(key) "
+    b"FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (key, place) ORDER BY place"
+)
+ROLLBACK = Request((b"ROLLBACK", ()))
+
+
+def listening(keys: Iterable[int]) -> Request:
     """Which of these advisory locks somebody has, in their order."""
-    return "SELECT " + ", ".join([f"NOT pg_try_advisory_xact_lock_shared({key})" for key in keys])
+    return Request((LISTENING, (array([str(key) for key in keys]),)))
 
 
-def _list(names: Iterable[str], quote: Quote) -> str:
-    return ", ".join([quote(name) for name in names])
+def array(texts: Sequence[str]) -> bytes:
+    """An array, as the server reads it."""
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
+    return ("{" + ",".join([f'"{text}"' for text in quoted]) + "}").encode()
 
 
-def _rows(rows: Sequence[tuple[str, Row]], quote: Quote, types: Sequence[str] = ()) -> str:
-    """The first row has the types, which NULL does not tell."""
-    texts = []
-    for name, row in rows:
-        values = [_literal(value, quote) for value in (name, *row)]
-        if types:
-            values = [f"{value}::{kind}" for value, kind in zip(values, types, strict=True)]
-            types = ()
-        texts.append(f"({', '.join(values)})")
-    return ", ".join(texts)
-
-
-def _literal(value: str | int | None, quote: Quote) -> str:
-    if value is None:
-        return "NULL"
-    return quote(value) if isinstance(value, str) else str(value)
+def _values(name: str, row: Row) -> list[bytes | None]:
+    return [name.encode(), *[None if value is None else str(value).encode() for value in row]]

@@ -27,7 +27,7 @@ from leasehold.stores.postgresql.sessions import Sessions
 from leasehold.stores.postgresql.sources import OnLoop
 from leasehold.stores.postgresql.statements import Statements
 from leasehold.stores.postgresql.target import Target, target_of
-from leasehold.stores.postgresql.turns import LISTEN, Again, Context, Turns
+from leasehold.stores.postgresql.turns import LISTEN, Again, Turns
 
 BATCH = 100  # ops in one transaction: the rows of all stay locked meanwhile
 SWEEP_EVERY = 256  # ops
@@ -66,7 +66,7 @@ class PostgresStore:
         try:
             if type(op) is Beat:
                 return self._beats.execute(op, self._send)
-            reply, pushes = self._run(lambda context: self._turns.execute(op, context), _end(op))
+            reply, pushes = self._run(lambda give_up: self._turns.execute(op, give_up), _end(op))
         except LeaseholdError as error:
             error.resource = error.resource or _resource(op)
             raise
@@ -83,7 +83,7 @@ class PostgresStore:
         try:
             if type(op) is Beat:
                 return await self._beats.execute_async(op, self._send_async)
-            reply, pushes = await self._run_async(lambda context: self._turns.execute(op, context), _end(op))
+            reply, pushes = await self._run_async(lambda give_up: self._turns.execute(op, give_up), _end(op))
         except LeaseholdError as error:
             error.resource = error.resource or _resource(op)
             raise
@@ -105,12 +105,12 @@ class PostgresStore:
 
     def _send(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         """Several ops in one transaction."""
-        replies, pushes = self._run(lambda context: self._turns.many(ops, context), min(map(_end, ops)))
+        replies, pushes = self._run(lambda give_up: self._turns.many(ops, give_up), min(map(_end, ops)))
         self._deliver(pushes)
         return replies
 
     async def _send_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        replies, pushes = await self._run_async(lambda context: self._turns.many(ops, context), min(map(_end, ops)))
+        replies, pushes = await self._run_async(lambda give_up: self._turns.many(ops, give_up), min(map(_end, ops)))
         self._deliver(pushes)
         return replies
 
@@ -121,7 +121,7 @@ class PostgresStore:
         outcomes: list[Sequence[int] | LeaseholdError] = []
         for batch in batches:
             try:
-                outcomes.append(self._run(lambda context: self._turns.renew_many(batch), give_up))  # noqa: B023
+                outcomes.append(self._run(lambda give_up: self._turns.renew_many(batch), give_up))  # noqa: B023
             except LeaseholdError as error:
                 outcomes.append(error)
         return outcomes
@@ -168,27 +168,25 @@ class PostgresStore:
 
     # ------------------------------------------------------------ flows
 
-    def _run(self, flow: Callable[[Context], Generator[Any, Any, R]], give_up: float) -> R:
+    def _run(self, flow: Callable[[float], Generator[Any, Any, R]], give_up: float) -> R:
         """On the calling thread. A flow whose session broke before anything was done is run again."""
         while True:
             session = self._sessions.take(give_up)
             try:
-                context = Context(session.quote, give_up)
-                return drive(flow(context), lambda request: self._perform(session, request, give_up))  # noqa: B023
+                return drive(flow(give_up), lambda request: self._perform(session, request, give_up))  # noqa: B023
             except (Again, Broken, Unprepared) as error:
                 if time.monotonic() >= give_up:
                     raise failures.unreachable(self._server, error) from error
             finally:
                 self._sessions.give_back(session)
 
-    async def _run_async(self, flow: Callable[[Context], Generator[Any, Any, R]], give_up: float) -> R:
+    async def _run_async(self, flow: Callable[[float], Generator[Any, Any, R]], give_up: float) -> R:
         """In the running task."""
         while True:
             session = await self._sessions.take_async(give_up)
             try:
-                context = Context(session.quote, give_up)
                 return await drive_async(
-                    flow(context),
+                    flow(give_up),
                     lambda request: self._perform_async(session, request, give_up),  # noqa: B023
                 )
             except (Again, Broken, Unprepared) as error:
@@ -223,7 +221,7 @@ class PostgresStore:
         got goes to the next. On the listener's thread."""
         with suppress(LeaseholdError):
             self._run(
-                lambda context: self._turns.execute(Withdraw(push.resource, push.owner), context),
+                lambda give_up: self._turns.execute(Withdraw(push.resource, push.owner), give_up),
                 time.monotonic() + ORPHAN_WITHIN,
             )
 
@@ -249,7 +247,7 @@ class PostgresStore:
             if found.mark is None:
                 if not target.create:
                     raise StoreUnavailable(f"{self._server} {failures.TEXTS['42P01']}")
-                session.perform(Request(schema.creation(target.table, target.unlogged).encode()), give_up)
+                session.perform(Request((schema.creation(target.table, target.unlogged).encode(), ())), give_up)
                 found = self._look(session, give_up)
         except Refused as error:
             raise failures.refusal(self._server, error) from error
@@ -258,7 +256,7 @@ class PostgresStore:
         return found
 
     def _look(self, session: Session, give_up: float) -> schema.Found:
-        (found,) = session.perform(Request(schema.question(self._target.table)), give_up)
+        (found,) = session.perform(Request((schema.question(self._target.table), ())), give_up)
         return schema.found(found.rows[0])
 
 

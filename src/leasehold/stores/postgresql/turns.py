@@ -42,12 +42,11 @@ from leasehold.stores.postgresql import failures, pushes, rows, statements
 from leasehold.stores.postgresql.listener import Listener
 from leasehold.stores.postgresql.rows import Row
 from leasehold.stores.postgresql.session import Broken, Refused, Request, Rows
-from leasehold.stores.postgresql.statements import Quote, Statements
+from leasehold.stores.postgresql.statements import ROLLBACK, Statements, array
 
 MOST_ATTEMPTS = 20  # of a turn that others keep undoing; each of them has succeeded meanwhile
 MOST_CROWDED = 1_000  # resources that are remembered to be so
 LEAST_WAIT_MS = 50  # for a locked row, at the end of a budget
-ROLLBACK = Request(b"ROLLBACK")
 DAMAGED = Unreadable("its row", "is damaged", blocks=True)
 WAITING = (Claim, Watch)  # their sender may get a push later
 
@@ -66,13 +65,6 @@ class Listen(NamedTuple):
 LISTEN = Listen()
 
 
-class Context(NamedTuple):
-    """What a flow has to know about the one that drives it."""
-
-    quote: Quote
-    give_up: float
-
-
 class Turns:
     """The ops of one table, for all sessions of a store."""
 
@@ -85,7 +77,7 @@ class Turns:
 
     # ------------------------------------------------------------ one op
 
-    def execute(self, op: StoreOp, context: Context) -> Generator[Any, Any, tuple[Reply, Sequence[Push]]]:
+    def execute(self, op: StoreOp, give_up: float) -> Generator[Any, Any, tuple[Reply, Sequence[Push]]]:
         """The reply, and the pushes for this process."""
         if isinstance(op, Scan):
             return (yield from self._scan(op)), ()
@@ -104,7 +96,7 @@ class Turns:
             busy = yield from self._look(op)
             if busy is not None:
                 return busy, ()
-        (decided,), own = yield from self.together((op,), context)
+        (decided,), own = yield from self.together((op,), give_up)
         if isinstance(decided, LeaseholdError):
             raise decided
         return decided, own
@@ -134,7 +126,7 @@ class Turns:
     def _look(self, op: Inspect | Claim) -> Generator[Any, Any, Reply | None]:
         """The reply to an op that changes nothing here and now; None when it does change something."""
         try:
-            (found,) = yield Request(self._statements.read, (op.resource.encode(),))
+            (found,) = yield Request((self._statements.read, (op.resource.encode(),)))
         except Refused as error:
             raise failures.refusal(self._server, error) from error
         except Broken as error:
@@ -158,7 +150,7 @@ class Turns:
 
     def _page(self, cursor: str) -> Generator[Any, Any, list[tuple[Instant, str, Row]]]:
         try:
-            (found,) = yield Request(self._statements.page, (cursor.encode(),))
+            (found,) = yield Request((self._statements.page, (cursor.encode(),)))
         except Refused as error:
             raise failures.refusal(self._server, error) from error
         except Broken as error:
@@ -168,39 +160,39 @@ class Turns:
     # ------------------------------------------------------------ a turn of the ledger
 
     def many(
-        self, ops: Sequence[StoreOp], context: Context
+        self, ops: Sequence[StoreOp], give_up: float
     ) -> Generator[Any, Any, tuple[list[Reply | LeaseholdError], Sequence[Push]]]:
         """All of these, each with its own reply or error."""
         if any(isinstance(op, LISTINGS) for op in ops):
             replies: list[Reply | LeaseholdError] = []
             for op in ops:
-                reply, _ = yield from self.execute(op, context)
+                reply, _ = yield from self.execute(op, give_up)
                 replies.append(reply)
             return replies, ()
-        return (yield from self.together(ops, context))
+        return (yield from self.together(ops, give_up))
 
     def together(
-        self, ops: Sequence[StoreOp], context: Context
+        self, ops: Sequence[StoreOp], give_up: float
     ) -> Generator[Any, Any, tuple[list[Reply | LeaseholdError], Sequence[Push]]]:
         """All of these in one transaction, each with its own reply or error."""
         if _may_wait(ops) and not (yield LISTEN):
             ops = [_without_pushes(op) for op in ops]
         names = sorted({step.resource for op in ops for step in _steps(op)})
         for _ in range(MOST_ATTEMPTS):
-            done = yield from self._attempt(ops, names, context)
+            done = yield from self._attempt(ops, names, give_up)
             if done is not None:
                 return done
-            if time.monotonic() >= context.give_up:
+            if time.monotonic() >= give_up:
                 break
         raise StoreUnavailable(f"{self._server} is busy: other transactions keep changing this resource")
 
     def _attempt(
-        self, ops: Sequence[StoreOp], names: Sequence[str], context: Context
+        self, ops: Sequence[StoreOp], names: Sequence[str], give_up: float
     ) -> Generator[Any, Any, tuple[list[Reply | LeaseholdError], Sequence[Push]] | None]:
         """None when another transaction was faster, and nothing has changed."""
-        wait_ms = max(int((context.give_up - time.monotonic()) * 900), LEAST_WAIT_MS)
+        wait_ms = max(int((give_up - time.monotonic()) * 900), LEAST_WAIT_MS)
         try:
-            *_, locked, clock = yield Request(self._statements.lock(names, wait_ms, context.quote).encode())
+            *_, locked, clock = yield self._statements.lock(names, wait_ms)
         except Refused as error:
             yield from self._undo(error)
             return None
@@ -209,11 +201,11 @@ class Turns:
         drafts = Drafts(locked.rows, _instant(clock.rows[0][0]), self._listener)
         replies = yield from self._decide(ops, drafts)
         own = [one for one in drafts.pushes if self._listener.owns(one.address)]
-        if not (yield from self._write(drafts, context)):
+        if not (yield from self._write(drafts, give_up)):
             return None
         return replies, own
 
-    def _write(self, drafts: Drafts, context: Context) -> Generator[Any, Any, bool]:
+    def _write(self, drafts: Drafts, give_up: float) -> Generator[Any, Any, bool]:
         """Write what has changed, and commit. False when another transaction was faster."""
         added, changed, removed = drafts.changes()
         others = [pushes.encode(one) for one in drafts.pushes if not self._listener.owns(one.address)]
@@ -221,8 +213,7 @@ class Turns:
             yield ROLLBACK
             return True
         try:
-            text = self._statements.write(added, changed, removed, others, drafts.promises(), context.quote)
-            yield Request(text.encode())
+            yield self._statements.write(added, changed, removed, others, drafts.promises())
         except Refused as error:
             yield from self._undo(error)
             return False
@@ -256,8 +247,8 @@ class Turns:
             if not drafts.unknown:
                 return replies
             keys = sorted(drafts.unknown)
-            (found,) = yield Request(statements.listening(keys).encode())
-            drafts.restart(dict(zip(keys, [value == "t" for value in found.rows[0]], strict=True)))
+            (found,) = yield statements.listening(keys)
+            drafts.restart(dict(zip(keys, [value == "t" for (value,) in found.rows], strict=True)))
 
     def _apply(self, op: StoreOp, drafts: Drafts) -> Reply | LeaseholdError:
         damaged = [step.resource for step in _steps(op) if step.resource in drafts.damaged]
@@ -285,7 +276,7 @@ class Turns:
             [str(one.fence) for one in batch],
         )
         try:
-            (found,) = yield Request(self._statements.renew_many, [_array(column) for column in columns])
+            (found,) = yield Request((self._statements.renew_many, [array(column) for column in columns]))
         except Refused as error:
             raise failures.refusal(self._server, error) from error
         except Broken as error:
@@ -295,7 +286,7 @@ class Turns:
 
     # ------------------------------------------------------------ old rows
 
-    def sweep(self, context: Context) -> Generator[Any, Any, Sequence[Push]]:
+    def sweep(self, give_up: float) -> Generator[Any, Any, Sequence[Push]]:
         """Tidy the next rows in order of their names, so that names which are no longer used do not pile up (trap 37).
         Two clients may sweep the same ones."""
         found = yield from self._page(self._swept)
@@ -305,11 +296,11 @@ class Turns:
         before_us = found[0][0].wall_us - DAY_US
         old = [name for _, name, row in found if row.state is None and row.fence < before_us]
         if old:
-            yield Request(self._statements.sweep, (_array(old), str(before_us).encode()))
+            yield Request((self._statements.sweep, (array(old), str(before_us).encode())))
         due = [Inspect(name) for now, name, row in found if row.state is not None and _untidy(now, row)]
         if not due:
             return ()
-        _, own = yield from self.together(due, context)
+        _, own = yield from self.together(due, give_up)
         return own
 
 
@@ -399,17 +390,17 @@ def _claim(texts: Statements, op: Claim) -> tuple[Request, Reply] | None:
         str(op.ttl_ms).encode(),
         rows.details(op.rule, op.meta, op.holder_address).encode(),
     )
-    return Request(texts.claim, values), Granted(0, op.ttl_ms, ONLY_SLOT, 0, op.rule)
+    return Request((texts.claim, values)), Granted(0, op.ttl_ms, ONLY_SLOT, 0, op.rule)
 
 
 def _renew(texts: Statements, op: Renew) -> tuple[Request, Reply] | None:
     if op.exact or op.number or op.closed_ms or op.ticket or op.shared or op.meta:
         return None
-    return Request(texts.renew, (*_lease(op), str(op.ttl_ms).encode())), Renewed(op.ttl_ms)
+    return Request((texts.renew, (*_lease(op), str(op.ttl_ms).encode()))), Renewed(op.ttl_ms)
 
 
 def _release(texts: Statements, op: Release) -> tuple[Request, Reply] | None:
-    return None if op.forget_ms else (Request(texts.release, _lease(op)), Released())
+    return None if op.forget_ms else (Request((texts.release, _lease(op))), Released())
 
 
 def _lease(op: Renew | Release) -> tuple[bytes, ...]:
@@ -477,9 +468,3 @@ def _untidy(now: Instant, row: Row) -> bool:
     except rows.UNREADABLE:  # the next op on it reports that
         return False
     return ledger.tidy(state, now) != state
-
-
-def _array(texts: Sequence[str]) -> bytes:
-    """An array of texts, as the server reads it."""
-    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
-    return ("{" + ",".join([f'"{text}"' for text in quoted]) + "}").encode()
