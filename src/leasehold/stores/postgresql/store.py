@@ -219,11 +219,12 @@ class PostgresStore:
     def _orphan(self, push: Push) -> None:
         """Somebody was granted who does not wait any more, such as a thread of a coordinator that was closed: what it
         got goes to the next. On the listener's thread."""
+        withdraw = Withdraw(push.resource, push.owner)
         with suppress(LeaseholdError):
-            self._run(
-                lambda give_up: self._turns.execute(Withdraw(push.resource, push.owner), give_up),
-                time.monotonic() + ORPHAN_WITHIN,
+            _, pushes = self._run(
+                lambda give_up: self._turns.execute(withdraw, give_up), time.monotonic() + ORPHAN_WITHIN
             )
+            self._deliver(pushes)
 
     # ------------------------------------------------------------ opening
 
