@@ -26,6 +26,7 @@ GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 BAD_CONNECTION = pq.ConnStatus.BAD
 SQLSTATE = pq.DiagnosticField.SQLSTATE
 MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
+READ_ONLY = "25006"
 CHECK_AFTER = 0.5  # seconds without use, after which it is checked whether the server has closed the connection
 READ, WRITE = select.POLLIN, select.POLLIN | select.POLLOUT
 
@@ -69,6 +70,7 @@ class Session:
         self._pg.nonblocking = 1
         self._escaping = pq.Escaping(self._pg)
         self.busy = False  # in the middle of a request: never used again when that is not finished
+        self.read_only = False  # the server takes no writes, or no longer: another one may
         self.used = time.monotonic()
         self._poll = select.poll()
 
@@ -159,6 +161,7 @@ class Session:
                 message = (result.error_field(MESSAGE) or result.error_message or b"").decode("utf-8", "replace")
                 if pg.status == BAD_CONNECTION or not state:
                     raise Broken(" ".join(message.split()), state)
+                self.read_only |= state == READ_ONLY
                 self._done()
                 raise Refused(state, message)
         if pg.status == BAD_CONNECTION:
