@@ -202,10 +202,13 @@ class Session:
         self._pg.finish()
 
     def close_copy(self) -> None:
-        """In a forked child: nothing is sent. libpq must never see this connection again."""
+        """In a forked child: nothing is sent. A call that was forked in its middle may still use it, and fails: no other
+        socket gets the number of this one."""
         inherited.append(self.connection)
         with suppress(OSError, psycopg.Error):  # it was closed already
-            os.close(self._pg.socket)
+            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nowhere, self._pg.socket, inheritable=False)
+            os.close(nowhere)
 
 
 inherited: list[Any] = []  # connections of the parent: to end one would end the parent's

@@ -9,6 +9,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 
 from leasehold._core.driver import drive, drive_async
 from leasehold._core.holding import Holding
@@ -49,14 +50,16 @@ class PostgresStore:
         self._turns = Turns(Statements(schema.quoted(target.table)), self._server, self._listener)
         self._found: schema.Found | None = None
         self._checking = threading.RLock()
+        self._forks = 0
         self._count = 0
 
     # ------------------------------------------------------------ the port
 
-    def execute(self, op: StoreOp) -> Reply:
+    def execute(self, op: StoreOp, forks: int | None = None) -> Reply:
+        """``forks``: how often the process of the caller had been forked when the caller got its connection."""
         give_up = time.monotonic() + op.budget_ms / 1000
         try:
-            reply, pushes = self._run(lambda context: self._turns.execute(op, context), give_up)
+            reply, pushes = self._run(lambda context: self._turns.execute(op, context), give_up, forks)
             self._deliver(pushes)
             if self._due():
                 self._sweep(give_up)
@@ -65,10 +68,10 @@ class PostgresStore:
             raise
         return reply
 
-    async def execute_async(self, op: StoreOp) -> Reply:
+    async def execute_async(self, op: StoreOp, forks: int | None = None) -> Reply:
         give_up = time.monotonic() + op.budget_ms / 1000
         try:
-            reply, pushes = await self._run_async(lambda context: self._turns.execute(op, context), give_up)
+            reply, pushes = await self._run_async(lambda context: self._turns.execute(op, context), give_up, forks)
             self._deliver(pushes)
             if self._due():
                 self._deliver(await self._run_async(self._turns.sweep, give_up))
@@ -104,7 +107,9 @@ class PostgresStore:
         return outcomes
 
     def connection(self) -> Mailbox:
-        made = Mailbox(self._listener.new_address(), self.execute, self.execute_async, self._listener.remove)
+        execute = partial(self.execute, forks=self._forks)
+        execute_async = partial(self.execute_async, forks=self._forks)
+        made = Mailbox(self._listener.new_address(), execute, execute_async, self._listener.remove)
         self._listener.add(made)
         return made
 
@@ -127,6 +132,7 @@ class PostgresStore:
         """Nothing was closed."""
 
     def forked(self) -> None:
+        self._forks += 1
         self._checking = threading.RLock()
         self._sessions.forked()
         self._listener.forked()
@@ -137,11 +143,13 @@ class PostgresStore:
 
     # ------------------------------------------------------------ flows
 
-    def _run(self, flow: Callable[[Context], Generator[Any, Any, R]], give_up: float) -> R:
+    def _run(self, flow: Callable[[Context], Generator[Any, Any, R]], give_up: float, forks: int | None = None) -> R:
         """On the calling thread. A flow whose session broke before anything was done is run again."""
+        forks = self._forks if forks is None else forks
         while True:
             session = self._sessions.take(give_up)
             try:
+                self._check_process(forks)
                 context = Context(session.quote, give_up)
                 return drive(flow(context), lambda request: self._perform(session, request, give_up))  # noqa: B023
             except (Again, Broken) as error:
@@ -150,11 +158,15 @@ class PostgresStore:
             finally:
                 self._sessions.give_back(session)
 
-    async def _run_async(self, flow: Callable[[Context], Generator[Any, Any, R]], give_up: float) -> R:
+    async def _run_async(
+        self, flow: Callable[[Context], Generator[Any, Any, R]], give_up: float, forks: int | None = None
+    ) -> R:
         """In the running task."""
+        forks = self._forks if forks is None else forks
         while True:
             session = await self._sessions.take_async(give_up)
             try:
+                self._check_process(forks)
                 context = Context(session.quote, give_up)
                 return await drive_async(
                     flow(context),
@@ -165,6 +177,13 @@ class PostgresStore:
                     raise failures.unreachable(self._server, error) from error
             finally:
                 self._sessions.give_back(session)
+
+    def _check_process(self, forks: int) -> None:
+        """A call that a signal handler has forked in its middle is the parent's alone. The child sends nothing: a copy
+        of a claim could be granted after the parent has released, and nobody would hold that lease. The session was
+        taken before: one of the parent's is of no use in the child."""
+        if forks != self._forks:
+            raise StoreUnavailable(f"this call of {self._server} belongs to the process that was forked in its middle")
 
     def _perform(self, session: Session, request: Any, give_up: float) -> Any:
         if request is LISTEN:
