@@ -77,8 +77,8 @@ def waiters_are(party: Party, count: int) -> bool:
 def test_kill_9_while_a_lease_is_held_and_others_wait(
     own_postgres: Start, parties: Callable[..., Party], flavour: str
 ) -> None:
-    """Both waiters are served, one after the other, and fences grow. The second may come first: a grant goes to one that
-    listens again."""
+    """Both waiters are served, one after the other, and fences grow. The second may come first: a grant goes to a
+    waiter that listens already."""
     server = own_postgres()
     holder, *waiting = [parties(server.url, flavour) for _ in range(3)]
     look = parties(server.url)
