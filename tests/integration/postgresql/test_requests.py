@@ -214,9 +214,9 @@ async def test_the_beats_of_many_are_one_transaction(
         beats: list[int] = []
         real = PostgresStore._send_async
 
-        async def send(self: PostgresStore, ops: Any) -> Any:
+        async def send(self: PostgresStore, ops: Any, forks: int | None = None) -> Any:
             beats.append(len(ops))
-            return await real(self, ops)
+            return await real(self, ops, forks)
 
         monkeypatch.setattr(PostgresStore, "_send_async", send)
         async with asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""A connection of psycopg's that is open before a given time, or not at all.
+"""A connection that is open before a given time, or not at all.
 
 ``psycopg.connect`` waits for two seconds at least, and so long for each host. That is longer than a renewal may take:
 the thread that renews leases would come too late to say that one of them is lost.
@@ -7,6 +7,7 @@ the thread that renews leases would come too late to say that one of them is los
 from __future__ import annotations
 
 import math
+import os
 import select
 import socket
 import time
@@ -16,14 +17,20 @@ import psycopg
 import psycopg.conninfo
 from psycopg import pq
 
-from leasehold._core.light_typing import Any
+from leasehold._core.light_typing import Any, NamedTuple
 
 READ, WRITE = select.POLLIN, select.POLLOUT
 LISTS = ("host", "hostaddr", "port")  # parameters of libpq that may name several places
 MOST = 10.0  # seconds for one host, unless connect_timeout= says otherwise
 
 
-def connect(parameters: Mapping[str, Any], give_up: float) -> psycopg.Connection[Any]:
+class Connection(NamedTuple):
+    """In place of psycopg's, which warns when an interrupt has kept it from being closed: this one closes itself."""
+
+    pgconn: Any
+
+
+def connect(parameters: Mapping[str, Any], give_up: float) -> Connection:
     """The first of the hosts that answers; each has its share of the time that is left. Raises psycopg.Error."""
     most = float(parameters.get("connect_timeout") or 0) or MOST
     places = [address for place in _places(parameters) for address in _addresses(place)]
@@ -32,15 +39,18 @@ def connect(parameters: Mapping[str, Any], give_up: float) -> psycopg.Connection
         now = time.monotonic()
         share = (give_up - now) / (len(places) - number)
         try:
-            return psycopg.Connection(_connected(place, now + min(share, most)))
+            return Connection(_connected(place, now + min(share, most)))
         except psycopg.OperationalError as error:
             failure = error
     raise failure
 
 
 def _connected(place: Mapping[str, Any], until: float) -> Any:
+    process = os.getpid()
     pg = pq.PGconn.connect_start(psycopg.conninfo.make_conninfo("", **place).encode())
     while True:
+        if os.getpid() != process:  # a signal handler has forked, and this connection is the parent's
+            raise psycopg.OperationalError("the process was forked meanwhile")
         state = pq.PollingStatus.FAILED if pg.status == pq.ConnStatus.BAD else pg.connect_poll()
         if state == pq.PollingStatus.OK:
             return pg

@@ -12,6 +12,7 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 from leasehold._core.light_typing import Any, Protocol
@@ -43,7 +44,8 @@ class Listener:
         self._connect = connect  # None: nothing can listen here
         self._server = server
         self._orphan = orphan  # called with a grant that nobody waits for any more
-        self._receivers: dict[str, Receiver] = {}
+        # Weakly: one that an interrupt kept from being given back is collected.
+        self._receivers: weakref.WeakValueDictionary[str, Receiver] = weakref.WeakValueDictionary()
         self._start()
 
     def _start(self) -> None:
@@ -136,7 +138,7 @@ class Listener:
         if pipe is not None:
             os.close(pipe[0])
             os.close(pipe[1])
-        self._receivers = {}
+        self._receivers = weakref.WeakValueDictionary()
         self._start()
 
     # ------------------------------------------------------------ on its thread

@@ -27,6 +27,7 @@ GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 BAD_CONNECTION = pq.ConnStatus.BAD
 SQLSTATE = pq.DiagnosticField.SQLSTATE
 MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
+READ_ONLY = "25006"
 CHECK_AFTER = 0.5  # seconds without use, after which it is checked whether the server has closed the connection
 UNPREPARED = ("26000", "42P05", "0A000")
 READ, WRITE = select.POLLIN, select.POLLIN | select.POLLOUT
@@ -83,6 +84,7 @@ class Session:
         self.prepares = False  # statements with values, at the server: not behind a pooler, which shares its sessions
         self._prepared: dict[bytes, bytes] = {}  # the names of those
         self._names = 0  # that were used; none is used twice
+        self.read_only = False  # the server takes no writes, or no longer: another one may
         self.used = time.monotonic()
         self._poll = select.poll()
 
@@ -206,6 +208,7 @@ class Session:
             message = (result.error_field(MESSAGE) or result.error_message or b"").decode("utf-8", "replace")
             if pg.status == BAD_CONNECTION or not state:
                 raise Broken(" ".join(message.split()), state)
+            self.read_only |= state == READ_ONLY
             self._done()
             if self.prepares and state in UNPREPARED:
                 self.prepares = False
@@ -249,10 +252,13 @@ class Session:
         self._pg.finish()
 
     def close_copy(self) -> None:
-        """In a forked child: nothing is sent. libpq must never see this connection again."""
+        """In a forked child: nothing is sent. A call that was forked in its middle may still use it, and fails: no other
+        socket gets the number of this one."""
         inherited.append(self.connection)
         with suppress(OSError, psycopg.Error):  # it was closed already
-            os.close(self._pg.socket)
+            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nowhere, self._pg.socket, inheritable=False)
+            os.close(nowhere)
 
 
 inherited: list[Any] = []  # connections of the parent: to end one would end the parent's

@@ -119,8 +119,9 @@ class Sessions:
             self.give_back(opening.result())
 
     def give_back(self, session: Session) -> None:
-        """One that was left in the middle of a request, or of a transaction, is closed."""
-        sound = not session.busy and session.idle
+        """One that was left in the middle of a request, or of a transaction, is closed. When the server takes no writes
+        any more, all are closed: new ones may lead to another."""
+        sound = not session.busy and session.idle and not session.read_only
         with self._lock:
             if session not in self._used:  # the store was closed, or this is a forked child
                 return
@@ -129,6 +130,8 @@ class Sessions:
                 self._idle.append(session)
             else:
                 session.close()
+            if session.read_only:
+                self._close_idle()
         self._wake_next()
 
     def _wake_next(self) -> None:
@@ -151,6 +154,11 @@ class Sessions:
 
     def _all_used(self) -> StoreUnavailable:
         return StoreUnavailable(f"all {self._most} connections to {self._server} are in use (max_connections)")
+
+    def _close_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for session in idle:
+            session.close()
 
     # ------------------------------------------------------------ the end
 

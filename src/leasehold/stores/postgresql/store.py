@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from leasehold._core.driver import drive, drive_async
 from leasehold._core.holding import Holding
@@ -56,17 +57,19 @@ class PostgresStore:
         self._turns = Turns(Statements(schema.quoted(target.table)), self._server, self._listener)
         self._found: schema.Found | None = None
         self._beats = Beats()
+        self._forks = 0
         self._count = 0
 
     # ------------------------------------------------------------ the port
 
-    def execute(self, op: StoreOp) -> Reply:
+    def execute(self, op: StoreOp, forks: int | None = None) -> Reply:
+        """``forks``: how often the process of the caller had been forked when the caller got its connection."""
         if self._target.source.awaited:
             raise InvalidRequest("a pool or an engine of asyncio needs leasehold.aio.connect()")
         try:
             if type(op) is Beat:
-                return self._beats.execute(op, self._send)
-            reply, pushes = self._run(lambda give_up: self._turns.execute(op, give_up), _end(op))
+                return self._beats.execute(op, partial(self._send, forks=forks))
+            reply, pushes = self._run(lambda give_up: self._turns.execute(op, give_up), _end(op), forks)
         except LeaseholdError as error:
             error.resource = error.resource or _resource(op)
             raise
@@ -76,14 +79,14 @@ class PostgresStore:
                 self._deliver(self._run(self._turns.sweep, time.monotonic() + SWEEP_WITHIN))
         return reply
 
-    async def execute_async(self, op: StoreOp) -> Reply:
+    async def execute_async(self, op: StoreOp, forks: int | None = None) -> Reply:
         source = self._target.source
         if isinstance(source, OnLoop) and source.loop is None:
             source.loop = asyncio.get_running_loop()
         try:
             if type(op) is Beat:
-                return await self._beats.execute_async(op, self._send_async)
-            reply, pushes = await self._run_async(lambda give_up: self._turns.execute(op, give_up), _end(op))
+                return await self._beats.execute_async(op, partial(self._send_async, forks=forks))
+            reply, pushes = await self._run_async(lambda give_up: self._turns.execute(op, give_up), _end(op), forks)
         except LeaseholdError as error:
             error.resource = error.resource or _resource(op)
             raise
@@ -103,14 +106,16 @@ class PostgresStore:
                 replies.extend([error] * len(chunk))
         return replies
 
-    def _send(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+    def _send(self, ops: Sequence[StoreOp], forks: int | None = None) -> list[Reply | LeaseholdError]:
         """Several ops in one transaction."""
-        replies, pushes = self._run(lambda give_up: self._turns.many(ops, give_up), min(map(_end, ops)))
+        replies, pushes = self._run(lambda give_up: self._turns.many(ops, give_up), min(map(_end, ops)), forks)
         self._deliver(pushes)
         return replies
 
-    async def _send_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        replies, pushes = await self._run_async(lambda give_up: self._turns.many(ops, give_up), min(map(_end, ops)))
+    async def _send_async(self, ops: Sequence[StoreOp], forks: int | None = None) -> list[Reply | LeaseholdError]:
+        replies, pushes = await self._run_async(
+            lambda give_up: self._turns.many(ops, give_up), min(map(_end, ops)), forks
+        )
         self._deliver(pushes)
         return replies
 
@@ -127,7 +132,9 @@ class PostgresStore:
         return outcomes
 
     def connection(self) -> Mailbox:
-        made = Mailbox(self._listener.new_address(), self.execute, self.execute_async, self._listener.remove)
+        execute = partial(self.execute, forks=self._forks)
+        execute_async = partial(self.execute_async, forks=self._forks)
+        made = Mailbox(self._listener.new_address(), execute, execute_async, self._listener.remove)
         self._listener.add(made)
         return made
 
@@ -152,6 +159,7 @@ class PostgresStore:
         """Nothing was closed."""
 
     def forked(self) -> None:
+        self._forks += 1
         self._beats = Beats()
         self._sessions.forked()
         self._listener.forked()
@@ -168,11 +176,13 @@ class PostgresStore:
 
     # ------------------------------------------------------------ flows
 
-    def _run(self, flow: Callable[[float], Generator[Any, Any, R]], give_up: float) -> R:
+    def _run(self, flow: Callable[[float], Generator[Any, Any, R]], give_up: float, forks: int | None = None) -> R:
         """On the calling thread. A flow whose session broke before anything was done is run again."""
+        forks = self._forks if forks is None else forks
         while True:
             session = self._sessions.take(give_up)
             try:
+                self._check_process(forks)
                 return drive(flow(give_up), lambda request: self._perform(session, request, give_up))  # noqa: B023
             except (Again, Broken, Unprepared) as error:
                 if time.monotonic() >= give_up:
@@ -180,11 +190,15 @@ class PostgresStore:
             finally:
                 self._sessions.give_back(session)
 
-    async def _run_async(self, flow: Callable[[float], Generator[Any, Any, R]], give_up: float) -> R:
+    async def _run_async(
+        self, flow: Callable[[float], Generator[Any, Any, R]], give_up: float, forks: int | None = None
+    ) -> R:
         """In the running task."""
+        forks = self._forks if forks is None else forks
         while True:
             session = await self._sessions.take_async(give_up)
             try:
+                self._check_process(forks)
                 return await drive_async(
                     flow(give_up),
                     lambda request: self._perform_async(session, request, give_up),  # noqa: B023
@@ -194,6 +208,13 @@ class PostgresStore:
                     raise failures.unreachable(self._server, error) from error
             finally:
                 self._sessions.give_back(session)
+
+    def _check_process(self, forks: int) -> None:
+        """A call that a signal handler has forked in its middle is the parent's alone. The child sends nothing: a copy
+        of a claim could be granted after the parent has released, and nobody would hold that lease. The session was
+        taken before: one of the parent's is of no use in the child."""
+        if forks != self._forks:
+            raise StoreUnavailable(f"this call of {self._server} belongs to the process that was forked in its middle")
 
     def _perform(self, session: Session, request: Any, give_up: float) -> Any:
         if request is LISTEN:
