@@ -152,8 +152,8 @@ def _postgresql(target: Any) -> Store:
     """From a URL, a pool of psycopg's or an engine of SQLAlchemy's."""
     try:
         import leasehold.stores.postgresql.store as package
-    except ModuleNotFoundError as error:
-        if error.name != "psycopg":
+    except ImportError as error:
+        if error.name not in ("psycopg", None):  # None: it is there, and finds no libpq
             raise
         raise Unsupported("a store on PostgreSQL needs psycopg 3: pip install 'leasehold[postgresql]'") from error
     return package.PostgresStore(target)

@@ -5,6 +5,7 @@ turns       an op as requests: one statement where that is enough, else a turn o
 statements  their texts
 rows        a resource as a row
 target      URLs, pools and engines; where the server is
+urls        a URL as parameters of libpq, checked
 schema      the table: its DDL, its version, and whether it is ours
 sessions    the idle connections, for threads and event loops
 session     one connection, and one request at a time on it

@@ -14,15 +14,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import psycopg
-import psycopg.conninfo
 
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold._sql.names import plain_table
 from leasehold.errors import InvalidRequest, StoreUnavailable
-from leasehold.stores.postgresql import failures, sessions
+from leasehold.stores.postgresql import failures, sessions, urls
 from leasehold.stores.postgresql.schema import TABLE
 from leasehold.stores.postgresql.session import Session
 
@@ -61,7 +60,7 @@ def from_url(url: str) -> Target:
     place, _, query = url.partition("?")
     ours: dict[str, str] = {}
     theirs = []
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for name, value in urls.options(query):
         if name in OPTIONS:
             ours[name] = value
         else:
@@ -84,13 +83,7 @@ def _plain(place: str) -> str:
 
 
 def _parameters(url: str) -> dict[str, Any]:
-    try:
-        found = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        line = str(error).split('"')[0].strip()  # what follows may be a part of a password
-        raise InvalidRequest(
-            f"that is no URL of PostgreSQL: {line or 'write postgresql://user@host/database'}"
-        ) from None
+    found = urls.parameters(url, OPTIONS)
     found.setdefault("client_encoding", "UTF8")
     found.setdefault("fallback_application_name", "leasehold")
     return found
