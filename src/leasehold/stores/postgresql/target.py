@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from urllib.parse import urlencode
+from urllib.parse import unquote
 
 import psycopg
 
@@ -58,14 +58,16 @@ class Target(NamedTuple):
 def from_url(url: str) -> Target:
     """Raises InvalidRequest. Nothing is connected."""
     place, _, query = url.partition("?")
+    urls.options(query)
     ours: dict[str, str] = {}
     theirs = []
-    for name, value in urls.options(query):
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
         if name in OPTIONS:
-            ours[name] = value
+            ours[name] = unquote(value)
         else:
-            theirs.append((name, value))
-    parameters = _parameters(_plain(place) + (f"?{urlencode(theirs)}" if theirs else ""))
+            theirs.append(part)  # as it is: libpq has its own reading of it
+    parameters = _parameters(_plain(place) + (f"?{'&'.join(theirs)}" if theirs else ""))
     return Target(
         parameters,
         _listen(ours.get("listen"), parameters),

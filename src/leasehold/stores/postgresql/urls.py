@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 import psycopg.conninfo
 from psycopg import pq
@@ -29,7 +29,8 @@ NEVER = ("replication",)  # such a session executes no statements with values
 def options(query: str) -> list[tuple[str, str]]:
     """What follows ``?``. Raises InvalidRequest."""
     _check_text(query)
-    found = parse_qsl(query, keep_blank_values=True)
+    parts = [part.partition("=") for part in query.split("&")] if query else []
+    found = [(name, unquote(value)) for name, _, value in parts]
     names = [name for name, _ in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
