@@ -3,6 +3,7 @@
 store       the port
 turns       an op as requests: one statement where that is enough, else a turn of the ledger in one transaction
 statements  their texts
+transactions  those of others, over the store's sessions
 rows        a resource as a row
 target      URLs, pools and engines; where the server is
 urls        a URL as parameters of libpq, checked

@@ -25,6 +25,7 @@ from leasehold.stores.postgresql.session import Broken, Refused, Request, Sessio
 from leasehold.stores.postgresql.sessions import Sessions
 from leasehold.stores.postgresql.statements import Statements
 from leasehold.stores.postgresql.target import Target, from_url
+from leasehold.stores.postgresql.transactions import Work, transaction
 from leasehold.stores.postgresql.turns import LISTEN, Again, Context, Turns
 
 BATCH = 100  # ops in one transaction: the rows of all stay locked meanwhile
@@ -140,6 +141,29 @@ class PostgresStore:
         """Events of the table of guarantees that cannot happen with the settings of this server, and why. Nothing is
         known before the first session."""
         return {} if self._found is None else schema.impossible(self._found)
+
+    # ------------------------------------------------------------ for what is kept beside the leases
+
+    @property
+    def server(self) -> str:
+        """As errors name it."""
+        return self._server
+
+    @property
+    def table(self) -> str:
+        return self._target.table
+
+    @property
+    def creates(self) -> bool:
+        """May a missing table be made?"""
+        return self._target.create
+
+    def transact(self, begin: Callable[[], Work[R]], seconds: float) -> R:
+        """A transaction of somebody else; see ``transactions``. Raises Refused."""
+        return self._run(lambda _: transaction(self._server, begin), time.monotonic() + seconds)
+
+    async def transact_async(self, begin: Callable[[], Work[R]], seconds: float) -> R:
+        return await self._run_async(lambda _: transaction(self._server, begin), time.monotonic() + seconds)
 
     # ------------------------------------------------------------ flows
 
