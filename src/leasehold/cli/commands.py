@@ -389,6 +389,7 @@ def store() -> None:
 @click.option("--dialect", type=click.Choice(["postgresql"]), required=True, help="Which database.")
 @click.option("--table", metavar="NAME", help=described("Its table, or SCHEMA.NAME.", "leasehold_leases"))
 @click.option("--unlogged", is_flag=True, help="A table that is not in the log: faster, and empty after a crash.")
+@click.option("--results", is_flag=True, help="Print the table for results of patterns as well.")
 @click.option("--role", metavar="NAME", help="Print the GRANT for this role as well; else it is a comment.")
 @click.option("--json", "as_json", is_flag=True, default=None, help="For programs: JSON in place of text.")
 @click.pass_obj

@@ -127,14 +127,18 @@ def _redlock(nodes: Any) -> Store:
     return RedlockStore(nodes if isinstance(nodes, str) else of_clients(nodes))
 
 
-def _redis() -> Any:
+def _check_poll(server: str) -> None:
     import select
 
     if not hasattr(select, "poll"):
         raise Unsupported(
-            "a store on Redis or Valkey waits with poll(), which Windows lacks: use it in the Windows Subsystem for "
-            "Linux, or memory:// in tests"
+            f"a store on {server} waits with poll(), which Windows lacks: use it in the Windows Subsystem for Linux, "
+            "or memory:// in tests"
         )
+
+
+def _redis() -> Any:
+    _check_poll("Redis or Valkey")
     try:
         import leasehold.stores.redis.store as package
     except ModuleNotFoundError as error:
@@ -166,10 +170,11 @@ def _cluster(url: str) -> Store:
 
 def _postgresql(target: Any) -> Store:
     """From a URL, a pool of psycopg's or an engine of SQLAlchemy's."""
+    _check_poll("PostgreSQL")
     try:
         import leasehold.stores.postgresql.store as package
-    except ModuleNotFoundError as error:
-        if error.name != "psycopg":
+    except ImportError as error:
+        if error.name not in ("psycopg", None):  # None: it is there, and finds no libpq
             raise
         raise Unsupported("a store on PostgreSQL needs psycopg 3: pip install 'leasehold[postgresql]'") from error
     return package.PostgresStore(target)

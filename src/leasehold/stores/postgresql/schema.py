@@ -6,6 +6,8 @@ from leasehold._core.light_typing import NamedTuple
 from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
 
 TABLE = "leasehold_leases"
+RESULTS = "leasehold_results"
+LONGEST_NAME = 63
 VERSION = 1
 MARK = "leasehold leases, version "
 OLDEST = 120000  # of the server; older ones are out of support
@@ -61,6 +63,18 @@ def grants(table: str, role: str) -> list[str]:
     who = '"' + role.replace('"', '""') + '"'
     usage = [f'GRANT USAGE ON SCHEMA "{schema}" TO {who}'] if separator else []
     return [*usage, f"GRANT {', '.join(RIGHTS)} ON {quoted(table)} TO {who}"]
+
+
+def results_table(table: str) -> str:
+    """The name of the table for the results of those who keep their leases in this one. Result stores write names
+    without quotes, in which capitals would not count."""
+    if table != table.lower():
+        raise Unsupported(
+            f"there is no result store beside the table {table}, whose name has capital letters: say where to keep "
+            "results, such as SQLResultStore(engine)"
+        )
+    place, dot, name = table.rpartition(".")
+    return place + dot + (RESULTS if name == TABLE else name[: LONGEST_NAME - len("_results")] + "_results")
 
 
 def creation(table: str, unlogged: bool) -> str:

@@ -28,6 +28,7 @@ from leasehold.stores.postgresql.sessions import Sessions
 from leasehold.stores.postgresql.sources import OnLoop
 from leasehold.stores.postgresql.statements import Statements
 from leasehold.stores.postgresql.target import Target, target_of
+from leasehold.stores.postgresql.transactions import Work, transaction
 from leasehold.stores.postgresql.turns import LISTEN, Again, Turns
 
 BATCH = 100  # ops in one transaction: the rows of all stay locked meanwhile
@@ -45,10 +46,10 @@ class PostgresStore:
     name = "postgresql"
     capabilities: Capabilities
 
-    def __init__(self, target: Any, clock: Clock | None = None) -> None:
-        """``target``: a URL, a pool of psycopg's, an engine of SQLAlchemy's; or a Target."""
+    def __init__(self, given: Any, clock: Clock | None = None) -> None:
+        """``given``: a URL, a pool of psycopg's, an engine of SQLAlchemy's; or a Target."""
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._target = target = target if isinstance(target, Target) else target_of(target)
+        self._target = target = given if isinstance(given, Target) else target_of(given)
         self._server = target.source.server
         self.capabilities = Capabilities(hosts=True, push=target.listen is not None)
         self._sessions = Sessions(self._open, self._server, target.max_connections)
@@ -173,6 +174,29 @@ class PostgresStore:
         """Events of the table of guarantees that cannot happen with the settings of this server, and why. Nothing is
         known before the first session."""
         return {} if self._found is None else schema.impossible(self._found)
+
+    # ------------------------------------------------------------ for what is kept beside the leases
+
+    @property
+    def server(self) -> str:
+        """As errors name it."""
+        return self._server
+
+    @property
+    def table(self) -> str:
+        return self._target.table
+
+    @property
+    def creates(self) -> bool:
+        """May a missing table be made?"""
+        return self._target.create
+
+    def transact(self, begin: Callable[[], Work[R]], seconds: float) -> R:
+        """A transaction of somebody else; see ``transactions``. Raises Refused."""
+        return self._run(lambda _: transaction(self._server, begin), time.monotonic() + seconds)
+
+    async def transact_async(self, begin: Callable[[], Work[R]], seconds: float) -> R:
+        return await self._run_async(lambda _: transaction(self._server, begin), time.monotonic() + seconds)
 
     # ------------------------------------------------------------ flows
 

@@ -14,13 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-import psycopg
-import psycopg.conninfo
-
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold._sql.names import plain_table
 from leasehold.errors import InvalidRequest
-from leasehold.stores.postgresql import sessions
+from leasehold.stores.postgresql import sessions, urls
 from leasehold.stores.postgresql.schema import TABLE
 from leasehold.stores.postgresql.sources import Parameters, Source, source_of
 
@@ -49,6 +46,7 @@ def target_of(given: Any) -> Target:
 def from_url(url: str) -> Target:
     """Raises InvalidRequest. Nothing is connected."""
     place, _, query = url.partition("?")
+    urls.options(query)
     ours: dict[str, str] = {}
     theirs = []
     for part in query.split("&") if query else ():
@@ -76,13 +74,7 @@ def _plain(place: str) -> str:
 
 
 def _parameters(url: str) -> dict[str, Any]:
-    try:
-        found = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        line = str(error).split('"')[0].strip()  # what follows may be a part of a password
-        raise InvalidRequest(
-            f"that is no URL of PostgreSQL: {line or 'write postgresql://user@host/database'}"
-        ) from None
+    found = urls.parameters(url, OPTIONS)
     found.setdefault("client_encoding", "UTF8")
     found.setdefault("fallback_application_name", "leasehold")
     return found
