@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs the servers of the tests that are missing.   usage: tools/servers.sh [redis|postgresql|mariadb|compiler ...]
+# Installs the servers of the tests that are missing.   usage: tools/servers.sh [redis|postgresql|pgbouncer|mariadb|compiler ...]
 #
-# Redis, PostgreSQL and MariaDB, and a C compiler for the clock that tests turn under Redis; or only those that are
-# named. On Debian and Ubuntu they are installed as root or with sudo that needs no password; otherwise the command to
-# type is printed. No service is started or enabled.
+# Redis, PostgreSQL, PgBouncer and MariaDB, and a C compiler for the clock that tests turn under Redis; or only those
+# that are named. On Debian and Ubuntu they are installed as root or with sudo that needs no password; otherwise the
+# command to type is printed. No service is started or enabled.
 set -eu
 
 fail() {
@@ -23,6 +23,11 @@ missing_redis() {
 
 missing_postgresql() {
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo postgresql
+}
+
+missing_pgbouncer() {
+    PATH="$PATH:/usr/sbin"
+    command -v pgbouncer >/dev/null || echo pgbouncer
 }
 
 missing_mariadb() {
@@ -79,7 +84,7 @@ disable() {
     esac
 }
 
-[ $# -gt 0 ] || set -- redis postgresql mariadb compiler
+[ $# -gt 0 ] || set -- redis postgresql pgbouncer mariadb compiler
 for one in "$@"; do
     command -v "missing_$one" >/dev/null || fail "no such server: $one"
 done
@@ -98,3 +103,4 @@ install_packages >/dev/null 2>&1 || { $become apt-get update -qq && install_pack
     fail "that did not work. Please type:  sudo apt-get install -y $missing"
 disable redis-server
 disable postgresql
+disable pgbouncer

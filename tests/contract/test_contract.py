@@ -24,6 +24,8 @@ from tests.contract.ways import AGE_US, WAYS, TurnedCluster
 from tests.support.parties import FLAVOURS, Step
 from tests.support.scene import Scene, fails
 from tests.support.servers.clock import OneClock
+from tests.support.servers.pgbouncer import PgBouncer
+from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.sentinel import SentinelServer
 from tests.support.waiting import until
@@ -50,11 +52,13 @@ COMBINATIONS = [(way, flavour) for way in WAYS for flavour in FLAVOURS]
 STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that
 ON_A_SERVER = (
     "redis-url", "redis-client", "redis-client-resp2", "redis-sentinel", "redis-cluster", "redis-cluster-namespace",
-    "redlock-url",
+    "redlock-url", "postgresql-url", "postgresql-pool", "postgresql-engine", "postgresql-pooled",
 )  # fmt: skip
 # These are seen in part: a client's settings lead to the connection that a URL leads to, and a borrowed client runs the
 # same scripts through its own commands. `make soak` plays every case on them.
-IN_PART = ("redis-client", "redis-borrowed", "redis-cluster")
+IN_PART = (
+    "redis-client", "redis-borrowed", "redis-cluster", "postgresql-pool", "postgresql-engine", "postgresql-pooled",
+)  # fmt: skip
 # What a case needs of its store: a capability, and what says so at once where the store does not have it.
 NEEDS: dict[str, tuple[str, Step]] = {
     "tests.contract.cases.all": ("groups", lambda hold: hold.all(hold.lock("a"), hold.lock("b"))),
@@ -154,6 +158,21 @@ def turned_masters() -> Iterator[tuple[OneClock, list[RedisServer]]]:
         yield clock, servers
 
 
+@pytest.fixture(scope="session")
+def turned_postgres() -> Iterator[tuple[OneClock, PostgresServer]]:
+    """A PostgreSQL for the whole run that sees the clock which the cases turn."""
+    clock = OneClock()
+    with PostgresServer(clock=clock) as server:
+        yield clock, server
+
+
+@pytest.fixture(scope="session")
+def turned_pgbouncer(turned_postgres: tuple[OneClock, PostgresServer]) -> Iterator[PgBouncer]:
+    """A pooler before that server. It has the clock of the world."""
+    with PgBouncer(turned_postgres[1], size=10) as pooler:
+        yield pooler
+
+
 @pytest.fixture
 def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     """An empty store, and a clock that the case turns."""
@@ -179,7 +198,7 @@ def test_contract(name: str, scene: Scene) -> None:
 
 def test_every_store_takes_part() -> None:
     """A store that exists and has no scene here fails the suite: nothing is left out quietly."""
-    helpers = {"clock"}
+    helpers = {"clock", "mailbox", "state_text"}
     existing = {module.name for module in pkgutil.iter_modules(leasehold.stores.__path__)} - helpers
     assert existing | {"redlock"} == {way.partition("-")[0] for way in WAYS}
 

@@ -17,9 +17,13 @@ import pytest
 from leasehold._core.ops import Group, StoreOp
 from leasehold._core.policy import HEAD_POLL_MS
 from leasehold._core.ports import Store
+from leasehold._core.rules import EXCLUSIVE
 from leasehold._runtime.engine import engines_on
+from leasehold.stores import state_text
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
+from leasehold.stores.postgresql.schema import TABLE, ddl, grants
+from leasehold.stores.postgresql.store import PostgresStore
 from leasehold.stores.redis import RedisStore, sentinel
 from leasehold.stores.redis.client_store import ClientStore, open_client
 from leasehold.stores.redis.cluster import naming
@@ -31,6 +35,7 @@ from leasehold.stores.redis.target import Target, from_url
 from leasehold.stores.sqlite import SQLiteStore
 from tests.support.servers.clock import OneClock
 from tests.support.servers.cluster import RedisCluster
+from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 
 AGE_US = 3_600_000_000  # of the masters of a Redlock
@@ -245,6 +250,92 @@ def let_retries_happen(clients: list[Any], clock: ManualClock) -> Callable[[], N
     return let_pass(clock, moments_matter)
 
 
+# ---------------------------------------------------------------- PostgreSQL
+
+
+def postgresql_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party is told where the server is, and may do there what `leasehold store sql` grants, and no more."""
+    clock, server = emptied(request)
+    for statement in (*ddl(TABLE), *grants(TABLE, a_role(server))):
+        server.execute(statement)
+    url = f"postgresql://{a_role(server)}@127.0.0.1:{server.port}/postgres?create=no"
+    return lambda: PostgresStore(url, clock), clock
+
+
+def a_role(server: PostgresServer) -> str:
+    """One that owns nothing."""
+    if not server.execute("SELECT 1 FROM pg_roles WHERE rolname = 'worker'"):
+        server.execute("CREATE ROLE worker LOGIN")
+    return "worker"
+
+
+def postgresql_pool(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party is given a pool of psycopg's, which says how to connect."""
+    import psycopg_pool
+
+    clock, server = emptied(request)
+    kind: Any = psycopg_pool.AsyncConnectionPool if flavour == "asyncio" else psycopg_pool.ConnectionPool
+    return after_the_look(lambda: kind(server.url, open=False), server.url, clock)
+
+
+def postgresql_engine(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party is given an engine of SQLAlchemy's."""
+    import sqlalchemy.ext.asyncio
+
+    clock, server = emptied(request)
+    create: Any = sqlalchemy.ext.asyncio.create_async_engine if flavour == "asyncio" else sqlalchemy.create_engine
+    return after_the_look(lambda: create(server.sqlalchemy_url("psycopg")), server.url, clock)
+
+
+def after_the_look(make: Callable[[], Any], url: str, clock: OneClock) -> Opened:
+    """The first store is the scene's own, which looks from outside any event loop."""
+    opened: list[Store] = []
+
+    def open_store() -> Store:
+        opened.append(PostgresStore(make() if opened else url, clock))
+        return opened[-1]
+
+    return open_store, clock
+
+
+def postgresql_pooled(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Through PgBouncer, which shares its sessions: nothing is pushed."""
+    clock, server = emptied(request)
+    url = request.getfixturevalue("turned_pgbouncer").before(server.main).url
+    request.addfinalizer(let_rows_matter(server, clock))
+    return lambda: PostgresStore(f"{url}?listen=no", clock), clock
+
+
+def let_rows_matter(server: PostgresServer, clock: ManualClock) -> Callable[[], None]:
+    """As ``let_moments_pass``, for rows."""
+    import psycopg
+
+    connection = psycopg.connect(server.url, autocommit=True)
+
+    def moments_matter() -> bool:
+        try:
+            rows = connection.execute(f"SELECT state FROM {TABLE} WHERE state IS NOT NULL").fetchall()
+        except psycopg.errors.UndefinedTable:
+            return False
+        states = [state_text.decode(row[0]) for row in rows]
+        return any(state.queue and (not state.holders or state.holders[0].rule not in EXCLUSIVE) for state in states)
+
+    stop = let_pass(clock, moments_matter)
+
+    def end() -> None:
+        stop()
+        connection.close()
+
+    return end
+
+
+def emptied(request: pytest.FixtureRequest) -> tuple[OneClock, PostgresServer]:
+    """The server of this run and its clock, with nothing of the case before."""
+    clock, server = request.getfixturevalue("turned_postgres")
+    server.execute(f"DROP TABLE IF EXISTS {TABLE}")
+    return clock, server
+
+
 WAYS: dict[str, Way] = {
     "memory": memory,
     "sqlite": sqlite,
@@ -256,4 +347,8 @@ WAYS: dict[str, Way] = {
     "redis-cluster": cluster_url,
     "redis-cluster-namespace": cluster_namespace,
     "redlock-url": redlock_url,
+    "postgresql-url": postgresql_url,
+    "postgresql-pool": postgresql_pool,
+    "postgresql-engine": postgresql_engine,
+    "postgresql-pooled": postgresql_pooled,
 }

@@ -77,7 +77,13 @@ def show(
 ) -> None:
     """While somebody holds a lease, ``happens()``; then another claims it, on its own side of a network if need be. All
     is as the table says."""
-    cell = TABLE[store][event]
+    show_cell(TABLE[store][event], target, happens, heals, second_target)
+
+
+def show_cell(
+    cell: Cell, target: Target, happens: Event, heals: Event = nothing, second_target: Target | None = None
+) -> None:
+    """The same for a cell that the caller has."""
     with ExitStack() as stack:
         first, second = (
             stack.enter_context(leasehold.connect(one if isinstance(one, str) else one()))

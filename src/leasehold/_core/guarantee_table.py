@@ -30,6 +30,7 @@ STORES = {
     "sentinel": "redis+sentinel://",
     "cluster": "redis+cluster://",
     "redlock": "redlock://",
+    "postgresql": "postgresql://",
 }
 
 EVENTS = {
@@ -42,7 +43,11 @@ EVENTS = {
     "crash_everysec": "the store crashes, with appendfsync everysec",
     "crash_always": "the store crashes, with appendfsync always",
     "crash_file": "the host loses power, and the store is a file",
+    "crash_synchronous": "the store crashes, with a logged table and synchronous_commit on",
+    "crash_asynchronous": "the store crashes, with a logged table and synchronous_commit off",
+    "crash_unlogged": "the store crashes, with an unlogged table",
     "failover": "a replica takes over",
+    "failover_synchronous": "a synchronous standby takes over",
     "slot_move": "slots move to another node",
     "clock_forward": "the clock of the store is set forward",
     "clock_back": "the clock of the store is set back",
@@ -78,7 +83,8 @@ def _lost(why: str, test: str = "", *, fences: str = "holds") -> Cell:
     return Cell("lost", fences, "holds", why, test)
 
 
-def _never(why: str) -> Cell:
+def never(why: str) -> Cell:
+    """An event that cannot happen."""
     return Cell("never", "never", "never", why, "")
 
 
@@ -86,11 +92,14 @@ def _never(why: str) -> Cell:
 
 MEMORY = "tests/integration/guarantees/test_memory.py"
 SQLITE = "tests/integration/guarantees/test_sqlite.py"
-NO_SERVER = _never("There is no server.")
-NO_REPLICAS = _never("There are no replicas.")
-NO_SLOTS = _never("There are no slots.")
-NO_NETWORK = _never("There is no network between the store and its users.")
-NO_EVICTION = _never("It never deletes what is held to save memory.")
+NO_SERVER = never("There is no server.")
+NO_REPLICAS = never("There are no replicas.")
+NO_SLOTS = never("There are no slots.")
+NO_TABLE = never("There is no table of a database server.")
+NO_TABLES = {"crash_synchronous": NO_TABLE, "crash_asynchronous": NO_TABLE, "crash_unlogged": NO_TABLE}
+ASYNCHRONOUS = never("Replication of Redis is asynchronous.")
+NO_NETWORK = never("There is no network between the store and its users.")
+NO_EVICTION = never("It never deletes what is held to save memory.")
 
 _memory = {
     "client_crash": _holds(
@@ -110,8 +119,10 @@ _memory = {
     "crash_snapshot": NO_SERVER,
     "crash_everysec": NO_SERVER,
     "crash_always": NO_SERVER,
-    "crash_file": _never("Nothing is written to a file."),
+    "crash_file": never("Nothing is written to a file."),
+    **NO_TABLES,
     "failover": NO_REPLICAS,
+    "failover_synchronous": NO_REPLICAS,
     "slot_move": NO_SLOTS,
     "clock_forward": _holds(
         "Leases run on a clock that is never set.", "tests/unit/lock/test_fences.py::test_the_wall_clock_ends_no_lease"
@@ -129,8 +140,8 @@ _memory = {
         f"{MEMORY}::test_a_new_process_whose_clock_is_behind",
     ),
     "eviction": NO_EVICTION,
-    "flush": _never("Nothing outside the process can delete it."),
-    "restore": _never("There is no backup."),
+    "flush": never("Nothing outside the process can delete it."),
+    "restore": never("There is no backup."),
 }
 
 _sqlite = {
@@ -148,7 +159,7 @@ _sqlite = {
         "never doubled.",
         "tests/processes/sqlite/test_killed.py::test_frozen_inside_a_transaction",
     ),
-    "partition": _never("The file is on a local disk: a network file system is refused."),
+    "partition": never("The file is on a local disk: a network file system is refused."),
     "crash_none": NO_SERVER,
     "crash_snapshot": NO_SERVER,
     "crash_everysec": NO_SERVER,
@@ -158,7 +169,9 @@ _sqlite = {
         "the file and the clock.",
         "tests/unit/sqlite/test_machine.py::test_after_a_reboot_leases_are_gone_and_fences_grow",
     ),
+    **NO_TABLES,
     "failover": NO_REPLICAS,
+    "failover_synchronous": NO_REPLICAS,
     "slot_move": NO_SLOTS,
     "clock_forward": _holds(
         "Leases run on the time since boot, which is never set.", f"{SQLITE}::test_the_wall_clock_is_set_forward"
@@ -238,8 +251,10 @@ _redis = {
     "crash_always": _holds(
         "A grant is on the disk before it is answered.", f"{REDIS}::test_kill_9_under_appendfsync_always"
     ),
-    "crash_file": _never("Its persistence decides: see the lines above."),
-    "failover": _never("One server has no replica that takes over: behind Sentinel or a managed service, see there."),
+    "crash_file": never("Its persistence decides: see the lines above."),
+    **NO_TABLES,
+    "failover": never("One server has no replica that takes over: behind Sentinel or a managed service, see there."),
+    "failover_synchronous": never("One server has no standby."),
     "slot_move": NO_SLOTS,
     "clock_forward": CLOCK_FORWARD.shown_by(f"{REDIS}::test_the_clock_is_set_forward_under_a_holder"),
     "clock_back": CLOCK_BACK.shown_by(f"{REDIS}::test_the_clock_is_set_back_under_a_holder"),
@@ -295,7 +310,9 @@ _sentinel = {
     "crash_everysec": CRASH_OLDER.shown_by(f"{SENTINEL}::test_kill_9_of_a_primary_under_appendfsync_everysec"),
     "crash_always": CRASH_WHOLE.shown_by(f"{SENTINEL}::test_kill_9_of_a_primary_under_appendfsync_always"),
     "crash_file": _redis["crash_file"],
+    **NO_TABLES,
     "failover": FAILOVER.shown_by(f"{SENTINEL}::test_failover_with_the_link_cut"),
+    "failover_synchronous": ASYNCHRONOUS,
     "slot_move": NO_SLOTS,
     "clock_forward": CLOCK_FORWARD.shown_by(f"{SENTINEL}::test_the_clock_of_the_primary_is_set_forward"),
     "clock_back": CLOCK_BACK.shown_by(f"{SENTINEL}::test_the_clock_of_the_primary_is_set_back"),
@@ -322,7 +339,9 @@ _cluster = {
     "crash_everysec": CRASH_OLDER.shown_by(f"{CLUSTER}::test_kill_9_of_a_primary_under_appendfsync_everysec"),
     "crash_always": CRASH_WHOLE.shown_by(f"{CLUSTER}::test_kill_9_of_a_primary_under_appendfsync_always"),
     "crash_file": _redis["crash_file"],
+    **NO_TABLES,
     "failover": FAILOVER.shown_by(f"{CLUSTER}::test_failover_with_the_link_cut"),
+    "failover_synchronous": ASYNCHRONOUS,
     "slot_move": _holds(
         "The keys of a resource share a slot and move together with their ends; meanwhile the answer is a definite no, "
         "and the call is repeated.",
@@ -368,7 +387,9 @@ _redlock = {
     "crash_everysec": QUARANTINE.shown_by(f"{REDLOCK}::test_restart_under_appendfsync_everysec"),
     "crash_always": QUARANTINE.shown_by(f"{REDLOCK}::test_restart_under_appendfsync_always"),
     "crash_file": _redis["crash_file"],
-    "failover": _never("Nodes are independent: a replica, or several nodes of one Cluster, are refused."),
+    **NO_TABLES,
+    "failover": never("Nodes are independent: a replica, or several nodes of one Cluster, are refused."),
+    "failover_synchronous": never("Nodes are independent of each other."),
     "slot_move": NO_SLOTS,
     "clock_forward": _lost(
         "Keys of one node end early, and its vote goes to another before it is noticed that it is more than 500 ms off "
@@ -400,6 +421,58 @@ _redlock = {
     "restore": QUARANTINE.shown_by(f"{REDLOCK}::test_a_backup_of_one_node_is_put_back"),
 }
 
+# ---------------------------------------------------------------- PostgreSQL: one server decides
+
+POSTGRESQL = "tests/integration/guarantees/test_postgresql.py"
+NO_REDIS = never("It has no snapshots and no appendonly file: its log decides.")
+
+_postgresql = {
+    "client_crash": CRASHED_HOLDER.shown_by(f"{POSTGRESQL}::test_a_killed_holder"),
+    "process_pause": PAUSED_HOLDER.shown_by(f"{POSTGRESQL}::test_a_frozen_holder"),
+    "server_pause": _redis["server_pause"].shown_by(f"{POSTGRESQL}::test_the_server_stands_still"),
+    "partition": _redis["partition"].shown_by(f"{POSTGRESQL}::test_the_network_is_cut"),
+    "crash_none": NO_REDIS,
+    "crash_snapshot": NO_REDIS,
+    "crash_everysec": NO_REDIS,
+    "crash_always": NO_REDIS,
+    "crash_file": never("Its log decides: see the lines below."),
+    "crash_synchronous": _holds(
+        "A grant is in the log on the disk before it is answered.", f"{POSTGRESQL}::test_kill_9_of_the_server"
+    ),
+    "crash_asynchronous": _lost(
+        "The grants of the last moments, three times wal_writer_delay, may be gone, and may be granted again; fences "
+        "go on from the clock.",
+        f"{POSTGRESQL}::test_kill_9_with_synchronous_commit_off",
+    ),
+    "crash_unlogged": _lost(
+        "The table is empty after a crash, and every lease may be granted again at once; fences go on from the clock.",
+        f"{POSTGRESQL}::test_kill_9_with_an_unlogged_table",
+    ),
+    "failover": _lost(
+        "An asynchronous standby may lack the last grants, and every standby lacks an unlogged table. Fences grow "
+        "unless the clock of the standby is behind by more than the outage.",
+        f"{POSTGRESQL}::test_an_asynchronous_standby_is_promoted",
+    ),
+    "failover_synchronous": _holds(
+        "A grant is on the standby before it is answered, where synchronous_standby_names names it and "
+        "synchronous_commit is on; an old primary without its standby confirms nothing.",
+        f"{POSTGRESQL}::test_a_synchronous_standby_is_promoted",
+    ),
+    "slot_move": NO_SLOTS,
+    "clock_forward": _lost(
+        "Leases end early by the size of the step, and may be granted again before their holders notice, at their next "
+        "renewal.",
+        f"{POSTGRESQL}::test_the_clock_is_set_forward_under_a_holder",
+    ),
+    "clock_back": CLOCK_BACK.shown_by(f"{POSTGRESQL}::test_the_clock_is_set_back_under_a_holder"),
+    "clock_back_and_loss": _redis["clock_back_and_loss"].shown_by(
+        f"{POSTGRESQL}::test_emptied_while_the_clock_is_behind"
+    ),
+    "eviction": NO_EVICTION,
+    "flush": FLUSHED.shown_by(f"{POSTGRESQL}::test_the_table_is_truncated_under_a_holder"),
+    "restore": RESTORED.shown_by(f"{POSTGRESQL}::test_a_backup_is_put_back"),
+}
+
 TABLE: Mapping[str, Mapping[str, Cell]] = {
     "memory": _memory,
     "sqlite": _sqlite,
@@ -407,5 +480,6 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     "sentinel": _sentinel,
     "cluster": _cluster,
     "redlock": _redlock,
+    "postgresql": _postgresql,
 }
 """By store and event. A store that is added states every event."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from leasehold._core.guarantee_table import EVENTS, STORES, TABLE, VERDICTS
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from leasehold._core.guarantee_table import EVENTS, STORES, TABLE, VERDICTS, never
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.errors import Unsupported
 
@@ -48,7 +51,7 @@ class Guarantees(NamedTuple):
     """What a store promises. ``str()`` is for people, ``as_dict()`` for programs."""
 
     store: str
-    """A stable name: ``memory``, ``sqlite``, ``redis``, ``sentinel``, ``cluster`` or ``redlock``."""
+    """A stable name: ``memory``, ``sqlite``, ``redis``, ``sentinel``, ``cluster``, ``redlock`` or ``postgresql``."""
     url: str
     """How its URL begins."""
     events: tuple[Guarantee, ...]
@@ -81,10 +84,11 @@ class Guarantees(NamedTuple):
         return "\n".join(lines)
 
 
-def guarantees(store: str) -> Guarantees:
-    """What this store promises, by its name in ``STORES``. Nothing is promised of a store that is not there."""
+def guarantees(store: str, impossible: Mapping[str, str] = MappingProxyType({})) -> Guarantees:
+    """What this store promises, by its name in ``STORES``. Nothing is promised of a store that is not there.
+    ``impossible``: events that cannot happen with its settings, and why."""
     if store not in STORES:
         raise Unsupported(f"nothing is known about what the store {store} promises: it is none of {', '.join(STORES)}")
-    cells = TABLE[store]
+    cells = {**TABLE[store], **{event: never(why) for event, why in impossible.items()}}
     stated = [Guarantee(event, when, *cells[event]) for event, when in EVENTS.items()]
     return Guarantees(store, STORES[store], tuple(stated))

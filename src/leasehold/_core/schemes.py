@@ -32,8 +32,9 @@ OPENED = {
         ("redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster"),
     ),
     "redlock": Opened("Redlock", "redlock://host1,host2,host3", ("redlock",)),
+    "postgresql": Opened("PostgreSQL", "postgresql://host/database", ("postgresql", "postgres", "postgresql+psycopg")),
 }
-LATER = ("etcd", "zk", "postgresql")
+LATER = ("etcd", "zk")
 """Schemes that have a meaning, and no store in this version."""
 
 

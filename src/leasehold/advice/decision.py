@@ -49,6 +49,10 @@ ANSWERS: dict[tuple[str, object], str] = {
     ("durable_state", False): (
         "There is no durable state that can decide: no row and no constraint could refuse the second one."
     ),
+    ("row", False): (
+        "No row stands for the work: there is none to lock. PostgreSQL can lock a name; in another database, insert a "
+        "row that stands for it, and lock that."
+    ),
     ("survives_failover", True): (
         "The lock must survive a failover: a replica may not have the last grant when it takes over; a majority has."
     ),
@@ -61,6 +65,7 @@ UNKNOWN = {
     "idempotent": "Whether the effect can be made idempotent",
     "downstream_fences": "Whether the system that is written to can refuse a stale fence",
     "durable_state": "Whether there is durable state that can decide",
+    "row": "Whether one row stands for the work",
     "survives_failover": "Whether the lock must survive a failover",
     "duration": "How long the work can take",
     "audit": "Whether an audit trail is required",
@@ -108,8 +113,9 @@ WARNINGS = (
     Caution(
         {"consensus": True},
         "This lease needs a store with consensus, such as etcd or ZooKeeper, and there is none in this version. Until "
-        "there is one, the store can forget the lease and grant it a second time: use it to save work, and let the "
-        "data refuse the second writer, by a guard that checks the fence, a conditional update or a unique constraint.",
+        "there is one, a store can forget the lease and grant it a second time, after a step of a clock or, without a "
+        "synchronous standby, after a failover: use it to save work, and let the data refuse the second writer, by a "
+        "guard that checks the fence, a conditional update or a unique constraint.",
     ),
     Caution(
         {"long": True},
@@ -145,12 +151,14 @@ DUPLICATES = {"harmless": "yes", "costly": "costly, not wrong", "wrong": "no"}
 
 def _opened(*stores: str) -> str:
     """Those of these stores that ``connect`` opens: nothing else is recommended."""
-    return " or ".join([OPENED[store].words for store in stores if store in OPENED])
+    *others, last = [OPENED[store].words for store in stores if store in OPENED]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 NOWHERE = "none is needed"
-ONE_REDIS = f"{_opened('redis', 'sentinel')}, with the watchdog"
-CONSENSUS = f"{_opened('redlock') or _opened('redis')}, until there is a store with consensus"
+ONE_SERVER = f"{_opened('redis', 'sentinel', 'postgresql')}, with the watchdog"
+STANDBY = f"{_opened('postgresql')} with a synchronous standby"
+CONSENSUS = f"{STANDBY} or {_opened('redlock')}, until there is a store with consensus"
 
 
 class Columns(NamedTuple):
@@ -202,7 +210,7 @@ def _store(rule: Rule, known: Facts) -> str:
     unknown = rule.lease == FENCED and None in (known.survives_failover, known.regions)
     if rule.tool == "consensus store" or known.survives_failover is True or apart or unknown:
         return CONSENSUS
-    return ONE_REDIS
+    return ONE_SERVER
 
 
 # ---------------------------------------------------------------- the verdict
@@ -263,8 +271,8 @@ def _about_duration(need: Need, decision: Decision) -> Iterator[str]:
         )
     if decision.known.short and "short" in decision.rule.needs:
         yield (
-            f"The work takes {answer_text(need.duration)}: at most {duration_text(SHORT)}, so a row lock makes no "
-            "one wait long."
+            f"The work takes {answer_text(need.duration)}: at most {duration_text(SHORT)}, so a lock of the database "
+            "makes no one wait long."
         )
 
 

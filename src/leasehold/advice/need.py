@@ -51,6 +51,11 @@ CONTRADICTIONS = (
         "columns are in a database, which is durable state",
     ),
     Contradiction(
+        "work", "row",
+        lambda need: need.work == "transition" and need.row is False,
+        "a transition changes a row, which stands for the work. Rows that are many, or not there yet, are a section",
+    ),
+    Contradiction(
         "work", "limit",
         lambda need: need.work in ("transition", "section", "command") and (need.limit or 1) > 1,
         "that is done by one at a time. Work that several may do at once is a task",
@@ -132,6 +137,8 @@ class Need:
     """How many may run at once, for each tenant or in total. None is one."""
     unique: tuple[str, ...] | None = None
     """The columns that tell one piece of the work from another, such as ``("customer", "period")``."""
+    row: bool | None = None
+    """Does one row stand for the work, so that it can be locked? Not so where rows are many, or not there yet."""
 
     def __post_init__(self) -> None:
         for field, choices in CHOICES.items():

@@ -54,6 +54,7 @@ QUESTIONS = (
         YES_NO,
     ),
     Question("unique", "Which columns tell one piece of the work from another?", example="such as customer, period"),
+    Question("row", "Does one row stand for the work, so that it can be locked?", YES_NO),
     Question("survives_failover", "Must the state of the lock survive a failover, or the loss of its store?", YES_NO),
     Question("duration", "How long can the work take?", example="such as 200ms, 5m, 3h"),
     Question("limit", "How many may run at once, for each tenant or in total?", example="such as 3"),

@@ -44,6 +44,7 @@ class Facts(NamedTuple):
     short: bool
     long: bool
     several: bool
+    row: bool
 
 
 IN_A_DATABASE = ("transition", "section")
@@ -66,6 +67,7 @@ def facts(need: Need) -> Facts:
         short=seconds is not None and seconds <= SHORT,
         long=need.work == "workflow" or (seconds is not None and seconds > LONG),
         several=(need.limit or 1) > 1,
+        row=need.row is not False,
     )
 
 
@@ -148,6 +150,11 @@ RULES = (
         "Permits bound how many run; which jobs are begun and done is durable state, which outlives every permit.",
     ),
     # ------------------------------------------------------------ by length
+    Rule(
+        "a short section without a row to lock", {"work": "section", "short": True, "row": False},
+        "advisory_lock", NO, "no", "yes, advisory lock in one transaction (PostgreSQL)", DATABASE,
+        "The work is a section: the database locks a name for the transaction, and lets go of it when that ends.",
+    ),
     Rule(
         "a short section, and the database is the ground truth", {"work": "section", "short": True},
         "row_lock", NO, "no", "yes, row lock in one transaction (FOR UPDATE NOWAIT)", DATABASE,

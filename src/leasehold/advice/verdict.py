@@ -17,6 +17,7 @@ Tool: TypeAlias = Literal[
     "jobs",
     "transition",
     "row_lock",
+    "advisory_lock",
     "consumer group",
     "consensus store",
 ]
@@ -35,6 +36,7 @@ TOOLS: dict[Tool, str] = {
     "jobs": "leasehold.patterns.Jobs, or a workflow engine: durable ownership with a heartbeat, not a long ttl",
     "transition": "leasehold.patterns.transition: a conditional update, and no lock",
     "row_lock": "leasehold.patterns.row_lock: SELECT ... FOR UPDATE NOWAIT in one transaction",
+    "advisory_lock": "leasehold.patterns.advisory_lock: PostgreSQL locks a name for one transaction",
     "consumer group": "the broker's consumer group, and a handler that is idempotent",
     "consensus store": "state in a consensus store or a database that decides each write",
 }

@@ -380,6 +380,35 @@ def sql(given: dict[str, Any], /, **options: Any) -> None:
     ddl(**options)
 
 
+@commands.group(short_help="What a store needs on its server.")
+def store() -> None:
+    """What a store needs on its server."""
+
+
+@store.command("sql", short_help="Print the DDL of the store on a database.")
+@click.option("--dialect", type=click.Choice(["postgresql"]), required=True, help="Which database.")
+@click.option("--table", metavar="NAME", help=described("Its table, or SCHEMA.NAME.", "leasehold_leases"))
+@click.option("--unlogged", is_flag=True, help="A table that is not in the log: faster, and empty after a crash.")
+@click.option("--results", is_flag=True, help="Print the table for results of patterns as well.")
+@click.option("--role", metavar="NAME", help="Print the GRANT for this role as well; else it is a comment.")
+@click.option("--json", "as_json", is_flag=True, default=None, help="For programs: JSON in place of text.")
+@click.pass_obj
+def store_sql(given: dict[str, Any], /, **options: Any) -> None:
+    """Print what makes the table of the store, and the rights that a role needs there; it runs nothing.
+
+    Give it to whoever may create tables. Programs then connect with ?create=no.
+
+    \b
+    Examples:
+      leasehold store sql --dialect postgresql | psql app
+      leasehold store sql --dialect postgresql --table ops.leases --role worker
+    """
+    from leasehold.cli.store_sql import ddl
+
+    options["as_json"] = bool(options["as_json"] or given.get("as_json"))
+    ddl(**options)
+
+
 @commands.command(short_help="Print a script for your shell.")
 @click.argument("shell", type=click.Choice(shell_completion.SHELLS))
 def completion(shell: str) -> None:

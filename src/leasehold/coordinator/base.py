@@ -291,7 +291,8 @@ class Coordinator(
 
         There is one entry for each event, such as a crash of the store or a step of its clock. It says whether two can
         hold a lease at the same time, whether fences go on growing, why, and which test shows it. ``str()`` of it is
-        for people.
+        for people. What the settings of the server decide is told for all of them before the first call that reaches
+        it, and afterwards for those that it has.
 
         >>> import leasehold
         >>> with leasehold.connect("memory://") as hold:
@@ -301,7 +302,8 @@ class Coordinator(
         """
         from leasehold._core.guarantees import guarantees  # loaded only by programs that use it
 
-        return guarantees(self._engine.store.name)
+        store = self._engine.store
+        return guarantees(store.name, getattr(store, "impossible", {}))
 
     # ------------------------------------------------------------ checks
 

@@ -59,6 +59,10 @@ def default_results(engine: Engine, driver: Any = None) -> ResultStore:
         from leasehold.patterns.results.redis import redis_results
 
         return redis_results(store, engine.connections, driver)
+    if store.name == "postgresql" and hasattr(store, "transact"):
+        from leasehold.patterns.results.postgresql import PostgresResultStore
+
+        return PostgresResultStore(store, asynchronous=driver is not None)
     raise Unsupported(
         f"there is no result store beside {store.name}: say where to keep it, such as SQLResultStore(engine)"
     )

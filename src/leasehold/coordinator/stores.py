@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 
         def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
-    Target = str | Client | Sequence[Client] | Store
+    class Pool(Protocol):
+        """A pool of psycopg's, sync or asyncio."""
+
+        conninfo: Any
+        kwargs: Any
+
+    class Engine(Protocol):
+        """An engine of SQLAlchemy's over psycopg, sync or asyncio."""
+
+        def raw_connection(self) -> Any: ...
+
+    Target = str | Client | Sequence[Client] | Pool | Engine | Store
 
 SLOTS = ("resource", "namespace")
 
@@ -94,8 +105,13 @@ def _in_sub_interpreter() -> bool:
 def _of_client(thing: object) -> Store:
     if isinstance(thing, (list, tuple)) and thing:
         return _redlock(thing)
+    if {cls.__module__.partition(".")[0] for cls in type(thing).__mro__} & {"psycopg_pool", "sqlalchemy"}:
+        return _postgresql(thing)
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
-        raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
+        raise InvalidRequest(
+            "connect() takes a URL, a Redis client, a psycopg pool, a SQLAlchemy engine or a store, not "
+            f"{type(thing).__name__}"
+        )
     _redis()
     from leasehold.stores.redis.client_store import open_client
 
@@ -111,14 +127,18 @@ def _redlock(nodes: Any) -> Store:
     return RedlockStore(nodes if isinstance(nodes, str) else of_clients(nodes))
 
 
-def _redis() -> Any:
+def _check_poll(server: str) -> None:
     import select
 
     if not hasattr(select, "poll"):
         raise Unsupported(
-            "a store on Redis or Valkey waits with poll(), which Windows lacks: use it in the Windows Subsystem for "
-            "Linux, or memory:// in tests"
+            f"a store on {server} waits with poll(), which Windows lacks: use it in the Windows Subsystem for Linux, "
+            "or memory:// in tests"
         )
+
+
+def _redis() -> Any:
+    _check_poll("Redis or Valkey")
     try:
         import leasehold.stores.redis.store as package
     except ModuleNotFoundError as error:
@@ -148,11 +168,24 @@ def _cluster(url: str) -> Store:
     return ClusterStore(url)
 
 
+def _postgresql(target: Any) -> Store:
+    """From a URL, a pool of psycopg's or an engine of SQLAlchemy's."""
+    _check_poll("PostgreSQL")
+    try:
+        import leasehold.stores.postgresql.store as package
+    except ImportError as error:
+        if error.name not in ("psycopg", None):  # None: it is there, and finds no libpq
+            raise
+        raise Unsupported("a store on PostgreSQL needs psycopg 3: pip install 'leasehold[postgresql]'") from error
+    return package.PostgresStore(target)
+
+
 SERVERS: dict[str, Callable[[str], Store]] = {
     "redis": _one_redis,
     "sentinel": _sentinel,
     "cluster": _cluster,
     "redlock": _redlock,
+    "postgresql": _postgresql,
 }
 
 

@@ -1,10 +1,11 @@
 """What locks are used for: patterns that are made of primitives and guards.
 
-    from leasehold.patterns import Jobs, insert_once, row_lock, transition
+    from leasehold.patterns import Jobs, advisory_lock, insert_once, row_lock, transition
 
 ``single_flight``, ``cron`` and ``once`` are methods of a coordinator. ``transition``, ``row_lock`` and ``insert_once``
 work on your own tables, inside your own transaction, and take no lease at all: where the database can decide, a lock is
-not needed. ``Jobs`` keeps the ownership of long work in your own table.
+not needed. Nor does ``advisory_lock``, which locks a name in PostgreSQL. ``Jobs`` keeps the ownership of long work in
+your own table.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         SingleFlight,
         SingleFlightFunction,
     )
+    from leasehold.patterns.tables.advisory_lock import advisory_lock
     from leasehold.patterns.tables.insertion import Insertion, insert_once
     from leasehold.patterns.tables.row_lock import row_lock
     from leasehold.patterns.tables.transition import transition
@@ -50,6 +52,7 @@ __all__ = [
     "Serializer",
     "SingleFlight",
     "SingleFlightFunction",
+    "advisory_lock",
     "insert_once",
     "row_lock",
     "transition",
@@ -77,6 +80,7 @@ _MODULES = {
     "Run": "cron",
     "Serializer": "serialization",
     "SingleFlight": "single_flight.single_flight",
+    "advisory_lock": "tables.advisory_lock",
     "insert_once": "tables.insertion",
     "row_lock": "tables.row_lock",
     "transition": "tables.transition",

@@ -10,10 +10,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
-from queue import Empty, SimpleQueue
 
 from leasehold._core import ledger, plain
-from leasehold._core.light_typing import Any
 from leasehold._core.names import matches
 from leasehold._core.ops import LISTINGS, Group, Leaks, Page, Push, Reply, ResourceOp, Scan, StoreOp
 from leasehold._core.policy import PAGE
@@ -21,6 +19,7 @@ from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities, Instant, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
+from leasehold.stores.mailbox import HolderMailbox, Mailbox
 
 __all__ = ["MemoryStore"]
 
@@ -38,7 +37,7 @@ class MemoryStore:
         self._start()
 
     def _start(self) -> None:
-        self._connections: dict[str, MemoryConnection | MemoryHolderPushes] = {}
+        self._connections: dict[str, Mailbox | HolderMailbox] = {}
         self._states: dict[str, State] = {}
         self._sweep: Iterator[str] = iter(())
         self._lock = threading.RLock()
@@ -110,23 +109,23 @@ class MemoryStore:
                 replies.append(error)
         return replies
 
-    def connection(self) -> MemoryConnection:
-        connection = MemoryConnection(self)
-        self.add(connection)
+    def connection(self) -> Mailbox:
+        connection = Mailbox(os.urandom(8).hex(), self.execute, self.execute_async, self._remove)
+        self._add(connection)
         return connection
 
-    def listen(self, notify: Callable[[Push], None]) -> MemoryConnection:
+    def listen(self, notify: Callable[[Push], None]) -> Mailbox:
         connection = self.connection()
         connection.attach(notify)
         return connection
 
-    def holder_pushes(self) -> MemoryHolderPushes:
-        return MemoryHolderPushes(self)
+    def holder_pushes(self) -> HolderMailbox:
+        return HolderMailbox(os.urandom(8).hex(), self._add, self._remove)
 
-    def add(self, connection: MemoryConnection | MemoryHolderPushes) -> None:
+    def _add(self, connection: Mailbox | HolderMailbox) -> None:
         self._connections[connection.address] = connection
 
-    def remove(self, connection: MemoryConnection | MemoryHolderPushes) -> None:
+    def _remove(self, connection: Mailbox | HolderMailbox) -> None:
         self._connections.pop(connection.address, None)
 
     def before_fork(self) -> None:
@@ -167,92 +166,3 @@ class MemoryStore:
             return
         if ledger.tidy(state, now) == ledger.EMPTY:
             del self._states[name]
-
-
-class MemoryConnection:
-    """Implements ``_core.ports.Connection`` for a thread and ``AsyncConnection`` for an event loop."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self.address = os.urandom(8).hex()
-        self.execute, self.execute_async = store.execute, store.execute_async
-        self._store = store
-        self._pushes: SimpleQueue[Push] = SimpleQueue()
-        self._empty = threading.Lock()  # held while there is nothing to read
-        self._empty.acquire()
-        self._loop: Any = None
-        self._notify: Callable[[Push], None] | None = None
-
-    def deliver(self, push: Push) -> None:
-        if self._notify is None:
-            self._pushes.put(push)
-            self._wake()
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._notify, push)
-        except RuntimeError:  # the loop is closed, and no task waits there
-            self.close()
-
-    def next_push(self, seconds: float) -> Push | None:
-        """It does not use the queue's own timeout: in CPython a signal handler that outlasts that makes it wait for
-        ever."""
-        self._empty.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX))
-        try:
-            push = self._pushes.get_nowait()
-        except Empty:
-            return None
-        if not self._pushes.empty():  # the lock was released once for all of them
-            self._wake()
-        return push
-
-    def _wake(self) -> None:
-        try:
-            self._empty.release()
-        except RuntimeError:  # released already
-            pass
-
-    def attach(self, notify: Callable[[Push], None]) -> None:
-        import asyncio
-
-        self._loop = asyncio.get_running_loop()
-        self._notify = notify
-
-    def close(self) -> None:
-        self._store.remove(self)
-
-
-class MemoryHolderPushes:
-    """Implements ``_core.ports.HolderPushes``. The store keeps it from the watchdog's first poll until it is closed: a
-    space outlives its coordinators, and must not collect them."""
-
-    polled = False
-
-    def __init__(self, store: MemoryStore) -> None:
-        self.address = os.urandom(8).hex()
-        self._store = store
-        self._pushes: SimpleQueue[Push] = SimpleQueue()
-        self._ready: Callable[[], None] = _nothing
-
-    def fileno(self, ready: Callable[[], None]) -> int:
-        """There is nothing to poll: ``deliver`` calls ``ready``."""
-        if self._ready is _nothing:
-            self._ready = ready
-            self._store.add(self)
-        return -1
-
-    def deliver(self, push: Push) -> None:
-        self._pushes.put(push)
-        self._ready()
-
-    def read(self) -> list[Push]:
-        pushes = []
-        while not self._pushes.empty():
-            pushes.append(self._pushes.get_nowait())
-        return pushes
-
-    def close(self) -> None:
-        self._store.remove(self)
-        self._ready = _nothing
-
-
-def _nothing() -> None:
-    """The ``ready`` of holder pushes that no watchdog polls."""

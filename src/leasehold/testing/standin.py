@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from leasehold._core.ops import Claim, Group, Inspect, Push, Reply, StoreOp, View
 from leasehold._runtime.engine import engines_on
 from leasehold.errors import StoreUnavailable
-from leasehold.stores.memory import MemoryConnection, MemoryStore
+from leasehold.stores.mailbox import Mailbox
+from leasehold.stores.memory import MemoryStore
 from leasehold.testing.clock import TurnableClock
 
 
@@ -53,9 +55,10 @@ class StandInStore(MemoryStore):
         assert isinstance(view, View)
         return max([0, *(one.expires_ms - view.now_ms for one in view.holders if one.owner == owner)]) / 1000
 
-    def connection(self) -> MemoryConnection:
-        connection = StandInConnection(self, self.clock.waiters.roused)
-        self._connections[connection.address] = connection
+    def connection(self) -> Mailbox:
+        connection = StandInConnection(os.urandom(8).hex(), self.execute, self.execute_async, self._remove)
+        connection.roused = self.clock.waiters.roused
+        self._add(connection)
         return connection
 
     def end(self) -> None:
@@ -70,13 +73,11 @@ class StandInStore(MemoryStore):
         self.clock.end()
 
 
-class StandInConnection(MemoryConnection):
+class StandInConnection(Mailbox):
     """Notifies the clock that the test turns: a waiter is going to wake."""
 
-    def __init__(self, store: StandInStore, roused: Callable[[str], None]) -> None:
-        super().__init__(store)
-        self._roused = roused
+    roused: Callable[[str], None]
 
     def deliver(self, push: Push) -> None:
-        self._roused(push.owner)
+        self.roused(push.owner)
         super().deliver(push)

@@ -9,8 +9,9 @@ import pytest
 
 import leasehold
 from tests.support.faults.user import USERS, User
+from tests.support.servers.database import Database
 
-STORES = ("redis", "sqlite")
+STORES = ("redis", "sqlite", "postgresql")
 HASTE = 1  # second after which a reply counts as lost; an interrupt inside asyncio loses one that has come
 
 
@@ -19,6 +20,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/leases.db"
+    if request.param == "postgresql":
+        database: Database = request.getfixturevalue("postgres_database")
+        return database.url
     return f"{request.getfixturevalue('redis_url')}?socket_timeout={HASTE}"
 
 

@@ -18,6 +18,7 @@ from tests.support.waiting import PATIENCE, until
 
 MOST = 2000  # places
 ENDS = (None, StoreUnavailable, LeaseLost)  # how a use may end whose coordinator is closed meanwhile
+SOAK = [pytest.param(store, marks=pytest.mark.soak) for store in ("sqlite", "postgresql")]
 MOMENT = 0.02  # seconds for a close() that may have to wait for the thread that it disturbs
 
 
@@ -63,7 +64,7 @@ def close_somewhere(user: Any, other: leasehold.Leasehold, number: int, known: s
     return use, places
 
 
-@pytest.mark.parametrize("url", ["redis", pytest.param("sqlite", marks=pytest.mark.soak)], indirect=True)
+@pytest.mark.parametrize("url", ["redis", *SOAK], indirect=True)
 def test_a_close_at_every_line(url: str, new_user: Callable[[str], Any], other: leasehold.Leasehold) -> None:
     """From another thread: the body runs or does not, and in either case its lease is free afterwards."""
     known: set[Line] = set()

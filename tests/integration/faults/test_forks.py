@@ -18,9 +18,10 @@ from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 SOURCES = Path(leasehold.__file__).parents[1]
+SOAK = [pytest.param(store, marks=pytest.mark.soak) for store in ("sqlite", "postgresql")]
 
 
-@pytest.mark.parametrize("url", ["redis", pytest.param("sqlite", marks=pytest.mark.soak)], indirect=True)
+@pytest.mark.parametrize("url", ["redis", *SOAK], indirect=True)
 def test_a_fork_on_every_line(url: str) -> None:
     """The parent notices nothing. The child gets an error, a lease that is lost, or one of its own."""
     command = [sys.executable, "-m", "tests.support.faults.forks", url]

@@ -72,7 +72,11 @@ def places_of(user: Any, known: Set[Line] = frozenset()) -> Places:
 NAMES = {"a known name": familiar, "a new name": lambda user, number: number}
 
 
+SOAK = pytest.param("postgresql", marks=pytest.mark.soak)
+
+
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("url", ["redis", "sqlite", SOAK], indirect=True)
 def test_an_interrupt_at_every_place(
     url: str, new_user: Callable[[str], Any], other: leasehold.Leasehold, name: str
 ) -> None:
@@ -83,7 +87,22 @@ def test_an_interrupt_at_every_place(
         assert found > expected * 0.9, "it was used in the same way"
 
 
-@pytest.mark.parametrize("url", ["redis", pytest.param("sqlite", marks=pytest.mark.soak)], indirect=True)
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_an_interrupt_on_every_line(url: str, new_user: Callable[[str], Any], other: leasehold.Leasehold) -> None:
+    """One place of each line, where every place takes too long."""
+    known: set[Line] = set()
+    with closing(warm(new_user(url))) as user:
+        for number in range(1, MOST):
+            places = Places(1, known=known)
+            use = user.use(familiar(user, number), places)
+            if not places.where:
+                break
+            expect_sound(user, other, use)
+            known |= places.lines
+    assert len(known) > 50
+
+
+@pytest.mark.parametrize("url", ["redis", pytest.param("sqlite", marks=pytest.mark.soak), SOAK], indirect=True)
 def test_an_interrupt_at_every_place_of_the_first_use(
     url: str, new_user: Callable[[str], Any], other: leasehold.Leasehold
 ) -> None:

@@ -30,6 +30,8 @@ def url(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> Iterator[
     elif store == "redlock":
         with RedlockServers(3) as servers:
             yield grow_old(servers).url
+    elif store == "postgresql":
+        yield request.getfixturevalue("postgres_database").url
     else:
         yield request.getfixturevalue("redis_server" if store == "redis" else f"redis_{store}").url
 

@@ -13,6 +13,7 @@ import pytest
 from leasehold._core import ledger, ops
 from leasehold._core.types import State
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
+from leasehold.stores import state_text
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.sqlite import SQLiteStore, database
 from tests.support.sqlite import ROOM, TTL, claim, look, release, take
@@ -85,7 +86,7 @@ def test_rows_are_the_ledgers(
         states[op.resource] = outcome.state
         assert chance.choice(stores).execute(op) == outcome.reply, op
         row = rows.execute("SELECT state FROM resources WHERE name = ?", (op.resource,)).fetchone()
-        expected = None if outcome.state == ledger.EMPTY else (database.encode(outcome.state),)
+        expected = None if outcome.state == ledger.EMPTY else (state_text.encode(outcome.state),)
         assert row == expected, op
         clock.advance(chance.choice([0, 0, 0.001, 0.5, 2, 9.999, 29.5, 31]))
 

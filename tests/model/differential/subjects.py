@@ -17,17 +17,21 @@ from typing import Any, Protocol
 from leasehold._core import ledger, ops
 from leasehold._core.names import matches
 from leasehold._core.policy import NOTE_US, NOTES_KEPT, WATCH_MS
-from leasehold._core.ports import Connection, Store
+from leasehold._core.ports import WAKE, Connection, Store
 from leasehold._core.types import Instant, State
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
+from leasehold.stores.postgresql.rows import listener_key
+from leasehold.stores.postgresql.schema import TABLE
+from leasehold.stores.postgresql.store import PostgresStore
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.connection import RedisConnection as RedisMailbox
 from leasehold.stores.redis.protocol import SCRIPTS, keys
 from leasehold.stores.sqlite import SQLiteStore
 from tests.support.servers.clock import OneClock
+from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 MOST_PUSHES = 50  # after one step there are one or two
 PUSH_WITHIN = 5.0  # seconds that a push of a server may take on a busy machine
@@ -288,6 +292,48 @@ class RedisSubject(StoreSubject):
         self._server.close()
 
 
+class PostgresSubject(StoreSubject):
+    """Two clients that ask, and for each mailbox a client that listens: whether a process listens is known, and not
+    which of its threads do."""
+
+    def __init__(self, server: PostgresServer, clock: OneClock) -> None:
+        clients = [PostgresStore(server.url, clock), PostgresStore(server.url, clock)]
+        super().__init__("postgresql", clients, push_within=PUSH_WITHIN)
+        self._server, self._clock = server, clock
+        self._listening: dict[str, PostgresStore] = {}
+        server.execute(f"DROP TABLE IF EXISTS {TABLE}")
+
+    def open(self, address: str, via: int) -> None:
+        """Listening from now on."""
+        store = self._listening[address] = PostgresStore(self._server.url, self._clock)
+        connection = store.connection()
+        assert store._listener.wait(time.monotonic() + PATIENCE)
+        assert connection.next_push(PATIENCE) is WAKE
+        self._connections[address] = connection
+        self._inward[address], self._outward[connection.address] = connection.address, address
+
+    def shut(self, address: str, killed: bool) -> None:
+        """And wait until the server knows."""
+        store = self._listening.pop(address)
+        channel = self._inward[address].partition(".")[0]
+        del self._connections[address]
+        store.close()
+        until(lambda: not self._locked(channel), "the server knows that nobody listens")
+
+    def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        """What a transaction sends twice, the server sends once."""
+        once = list(dict.fromkeys(expected))
+        found = super().heard(once)
+        again = [push for place, push in enumerate(expected) if push in expected[:place]]
+        return found + [push for push in again if push in found]
+
+    def _locked(self, channel: str) -> bool:
+        key = listener_key(channel)
+        assert key is not None
+        high, low = key >> 32 & 0xFFFFFFFF, key & 0xFFFFFFFF
+        return bool(self._server.execute(f"SELECT FROM pg_locks WHERE classid = {high} AND objid = {low}"))
+
+
 def memory(clock: ManualClock, folder: Path) -> Subject:
     """One space: both clients share the object."""
     return StoreSubject("memory", [MemoryStore(clock)])
@@ -305,6 +351,16 @@ def redis(server: RedisServer) -> Opener:
     def opener(clock: ManualClock, folder: Path) -> Subject:
         assert isinstance(clock, OneClock), "a server needs a clock that it can see"
         return RedisSubject(server, clock)
+
+    return opener
+
+
+def postgresql(server: PostgresServer) -> Opener:
+    """The same with PostgreSQL."""
+
+    def opener(clock: ManualClock, folder: Path) -> Subject:
+        assert isinstance(clock, OneClock), "a server needs a clock that it can see"
+        return PostgresSubject(server, clock)
 
     return opener
 

@@ -16,14 +16,16 @@ from leasehold._core import ops
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
+from leasehold.stores.postgresql import store as postgresql_store
 from leasehold.stores.sqlite import database
 from leasehold.stores.sqlite.sockets import SocketFolder
 from tests.model.differential import subjects
 from tests.model.differential.machine import play
-from tests.model.differential.subjects import ON_SERVERS, STORES, LedgerSubject, Opener, Subject, redis
+from tests.model.differential.subjects import ON_SERVERS, STORES, LedgerSubject, Opener, Subject, postgresql, redis
 from tests.model.differential.wrong import WRONG
 from tests.model.differential.wrong_scripts import WRONG_SCRIPTS, break_scripts
 from tests.support.servers.clock import OneClock
+from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import EVERY, RedisServer
 
 pytestmark = pytest.mark.timeout(240)  # beside others; alone the longest takes fifteen seconds
@@ -57,6 +59,7 @@ def no_sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old names are swept at random turns, and with them the reason why somebody's claim is gone: here a run must
     depend on its seed alone."""
     monkeypatch.setattr(database, "SWEEP_EVERY", NEVER)
+    monkeypatch.setattr(postgresql_store, "SWEEP_EVERY", NEVER)
     monkeypatch.setattr(MemoryStore, "_sweep_one", lambda self, now: None)
 
 
@@ -65,6 +68,14 @@ def turned_redis() -> Iterator[tuple[OneClock, RedisServer]]:
     """A server that sees the same clock as everybody else."""
     clock = OneClock()
     with RedisServer(None, *STILL, clock=clock) as server:
+        yield clock, server
+
+
+@pytest.fixture(scope="module")
+def turned_postgres() -> Iterator[tuple[OneClock, PostgresServer]]:
+    """The same with PostgreSQL."""
+    clock = OneClock()
+    with PostgresServer(clock=clock) as server:
         yield clock, server
 
 
@@ -93,6 +104,14 @@ def test_redis_answers_like_the_ledger_when_its_clock_is_set_back(turned_redis: 
     """Often, and between renewals that close doors: an end is bounded once, not twice."""
     clock, server = turned_redis
     play([redis(server)], number=941, examples=20, clock=clock, theme="mutex", often="renew wall_steps")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", [15, pytest.param(150, marks=pytest.mark.soak)])
+def test_postgresql_answers_like_the_ledger(examples: int, turned_postgres: tuple[OneClock, PostgresServer]) -> None:
+    """Every reply, push and final state is the ledger's, also when the clock of the server is set back."""
+    clock, server = turned_postgres
+    play([postgresql(server)], number=31, examples=examples, clock=clock)
 
 
 @pytest.mark.slow
@@ -229,6 +248,6 @@ def test_a_wrong_script_is_found(
 
 def test_every_store_takes_part() -> None:
     """A store that exists and is not compared fails the suite: nothing is left out quietly."""
-    helpers = {"clock"}
+    helpers = {"clock", "mailbox", "state_text"}
     existing = {module.name for module in pkgutil.iter_modules(leasehold.stores.__path__)} - helpers
-    assert existing == {*STORES, *ON_SERVERS}
+    assert existing == {*STORES, *ON_SERVERS, "postgresql"}

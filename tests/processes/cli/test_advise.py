@@ -181,7 +181,7 @@ def _take_terminal() -> None:
 
 def test_somebody_answers(desk: Desk) -> None:
     """Each question in its order, by number, by name, by how that begins; Enter is not known."""
-    typed = ["correctness", "8", "w", "yes", "n", "YES", "", "no", "10s", "1", "", "no"]
+    typed = ["correctness", "8", "w", "yes", "n", "YES", "", "", "no", "10s", "1", "", "no"]
     assert len(typed) == len(QUESTIONS)
     with asked(desk) as dialogue:
         for answer in typed:
@@ -203,7 +203,7 @@ def test_wrong_answers_are_asked_again(desk: Desk) -> None:
         dialogue.type("wrong\n", after="(protects: correctness; duplicates: harmless)")
         dialogue.type("maybe\n", after="idempotent")
         dialogue.type("\n", after="type yes or no")
-        for _ in range(3):
+        for _ in range(4):
             dialogue.type("\n")
         dialogue.type("\n", after="survive")
         dialogue.type("soon\n", after="How long")

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
-import subprocess
-import tempfile
-import weakref
-from functools import cache
 from pathlib import Path
 
 from leasehold._core.types import Instant
 from leasehold.stores.clock import ManualClock
-from tests.support.servers.process import home, temporary
+from tests.support.servers.preload import SharedFile, library
 
 
 class OneClock(ManualClock):
@@ -69,27 +64,14 @@ class WallClock:
         return self._shown.environment()
 
 
-class Shown:
+class Shown(SharedFile):
     """What servers are shown: a file of two numbers (``clock.c``), each written in one piece."""
 
     def __init__(self) -> None:
-        with tempfile.NamedTemporaryFile(prefix="clock-", dir=home(), delete=False) as file:
-            file.truncate(16)
-            Path(file.name).chmod(0o644)  # for a server that runs as somebody else
-            page = mmap.mmap(file.fileno(), 16)
-        self.wall_us, self.off_us = ctypes.c_int64.from_buffer(page), ctypes.c_int64.from_buffer(page, 8)
-        self.path = Path(file.name)
-        weakref.finalize(self, self.path.unlink, missing_ok=True).atexit = False  # the folder goes anyway
+        super().__init__("clock", 16)
+        self.wall_us = ctypes.c_int64.from_buffer(self.page)
+        self.off_us = ctypes.c_int64.from_buffer(self.page, 8)
 
     def environment(self) -> dict[str, str]:
         """What a server needs to see them."""
-        return {"LD_PRELOAD": str(_library()), "LEASEHOLD_CLOCK": str(self.path)}
-
-
-@cache
-def _library() -> Path:
-    library = temporary() / "clock.so"  # not in memory, where programs may be forbidden
-    library.parent.chmod(0o711)
-    source = Path(__file__).with_suffix(".c")
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
-    return library
+        return {"LD_PRELOAD": str(library("clock")), "LEASEHOLD_CLOCK": str(self.path)}

@@ -13,7 +13,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tests.support.servers import process
-from tests.support.servers.clock import WallClock
+from tests.support.servers.clock import OneClock, WallClock
+from tests.support.servers.disk import Disk
+from tests.support.servers.preload import together
 from tests.support.servers.server import Server
 from tests.support.waiting import PATIENCE
 
@@ -62,14 +64,23 @@ class DatabaseServer(Server):
 
     program: str
 
-    def __init__(self, *options: str, port: int | None = None, clock: WallClock | None = None) -> None:
+    def __init__(
+        self,
+        *options: str,
+        port: int | None = None,
+        clock: WallClock | OneClock | None = None,
+        disk: Disk | None = None,
+        place: Path | None = None,
+    ) -> None:
+        """``place``: a folder for its data that is not in memory."""
         self._account = process.account()
         self._clock = clock
+        self._disk = disk
         self._options = options
         template = self._template()  # before there is anything to leave behind
         self._place = process.reserve(port)
         self.port: int = self._place.getsockname()[1]
-        self.folder = empty_folder(self.program)
+        self.folder = empty_folder(self.program, place)
         self.data = self.folder / "data"
         self._numbers = itertools.count(1)
         run(["cp", "--archive", str(template), str(self.data)])
@@ -113,7 +124,7 @@ class DatabaseServer(Server):
         return self.main.sqlalchemy_url(driver, scheme, **query)
 
     def _environment(self) -> dict[str, str]:
-        return self._clock.environment() if self._clock else {}
+        return together(one.environment() for one in (self._clock, self._disk) if one)
 
     # ------------------------------------------------------------ its end
 
@@ -124,9 +135,9 @@ class DatabaseServer(Server):
         shutil.rmtree(self.folder)
 
 
-def empty_folder(name: str) -> Path:
+def empty_folder(name: str, place: Path | None = None) -> Path:
     """For a server or a template, owned by the account that it runs as."""
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=process.home()))
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=place or process.home()))
     process.give(folder)
     return folder
 

@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.servers.database import Database
 from tests.support.servers.mariadb import MariaServer
+from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.postgres_replica import PostgresPair
 
 
 @pytest.fixture(scope="session")
@@ -61,5 +63,37 @@ def own_mariadb() -> Iterator[Callable[..., MariaServer]]:
 
         def start(*options: str, **more: Any) -> MariaServer:
             return stack.enter_context(MariaServer(*options, **more))
+
+        yield start
+
+
+# ---------------------------------------------------------------- around a PostgreSQL
+
+
+@pytest.fixture
+def pgbouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
+    """A PgBouncer of one's own in front of the shared PostgreSQL, to freeze, kill and restart."""
+    with PgBouncer(postgres_server) as bouncer:
+        yield bouncer
+
+
+@pytest.fixture
+def own_pgbouncer() -> Iterator[Callable[..., PgBouncer]]:
+    """Start a PgBouncer in front of a server; it takes what ``PgBouncer`` takes."""
+    with ExitStack() as stack:
+
+        def start(server: PostgresServer, **more: Any) -> PgBouncer:
+            return stack.enter_context(PgBouncer(server, **more))
+
+        yield start
+
+
+@pytest.fixture
+def own_postgres_pair() -> Iterator[Callable[..., PostgresPair]]:
+    """Start a primary and its standby; it takes what ``PostgresPair`` takes."""
+    with ExitStack() as stack:
+
+        def start(*options: str, **more: Any) -> PostgresPair:
+            return stack.enter_context(PostgresPair(*options, **more))
 
         yield start

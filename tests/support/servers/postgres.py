@@ -27,6 +27,8 @@ SETTINGS = {
     "shared_buffers": "16MB",
     "log_checkpoints": "off",
 }
+# Further options of a server that sends its log to a standby. What is cut off for a while finds the log still there.
+REPLICATED = ("-cwal_level=replica", "-cmax_wal_senders=10", "-cwal_keep_size=64MB")
 # Its pipe ends with us. Then it takes away what a dead server leaves to the kernel, a piece of shared memory, and ends
 # processes that are frozen and cannot see that their parent is gone.
 REAPER = 'read -r _; ipcrm -m "$1"; shift; [ $# = 0 ] || kill -KILL "$@"'
@@ -38,6 +40,7 @@ class PostgresServer(DatabaseServer):
     program = "postgres"
     _farewell = signal.SIGINT  # the other signal waits until every client has left
     _reaper: subprocess.Popen[bytes] | None = None
+    _frozen: frozenset[int] = frozenset()  # backends
 
     @property
     def main(self) -> Database:
@@ -105,6 +108,48 @@ class PostgresServer(DatabaseServer):
         except FileNotFoundError:
             return []
 
+    # ------------------------------------------------------------ one backend: the process that serves one client
+
+    def backends(self, database: Database | None = None) -> list[int]:
+        """The processes that serve clients now, of one database or of all."""
+        where = f"AND datname = '{database.name}'" if database else ""
+        mine = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        return [pid for (pid,) in self.execute(f"SELECT pid FROM pg_stat_activity WHERE {mine} {where} ORDER BY pid")]
+
+    def freeze_backend(self, pid: int) -> None:
+        """SIGSTOP to one backend: it keeps its locks and its transaction, and the others are served."""
+        process.freeze(pid)
+        self._frozen |= {pid}
+        self._watch()
+
+    def thaw_backend(self, pid: int) -> None:
+        """SIGCONT."""
+        os.kill(pid, signal.SIGCONT)
+        self._frozen -= {pid}
+        self._watch()
+
+    def end_backend(self, pid: int) -> None:
+        """As an administrator does: its client is told (57P01), its transaction is rolled back, the others stay."""
+        self.execute(f"SELECT pg_terminate_backend({pid}, {round(PATIENCE * 1000)})")
+
+    def kill_backend(self, pid: int) -> None:
+        """SIGKILL to one backend. The server then ends all others and recovers, as after a crash; wait for that."""
+        memory = self.memory
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: self.memory not in {memory, "none"} and self._serves(), "the server has recovered")
+        self._frozen = frozenset()
+        self._watch()
+
+    def _serves(self) -> bool:
+        import psycopg
+
+        try:
+            return self.execute("SELECT 1") == [(1,)]
+        except psycopg.OperationalError:
+            return False
+
+    # ------------------------------------------------------------ all of it
+
     def freeze(self) -> None:
         """SIGSTOP to the server and to those of its processes that speak with clients."""
         process.freeze(self.pid)  # first: from here on there are no new ones
@@ -112,7 +157,8 @@ class PostgresServer(DatabaseServer):
         self._watch(self.pid, *process.children(self.pid))
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """SIGCONT, also to backends that were frozen alone."""
+        self._frozen = frozenset()
         self._watch()
         for pid in (*process.children(self.pid), self.pid):
             os.kill(pid, signal.SIGCONT)
@@ -122,6 +168,7 @@ class PostgresServer(DatabaseServer):
         if self._process is not None and self._process.poll() is None:
             process.freeze(self.pid)  # else it would see them die, and start new ones
             self._tell_children(signal.SIGKILL, "Z")
+            self._frozen = frozenset()
             self._watch()  # it may have crashed and recovered, with another piece of memory
         super().kill()
         if self._reaper is not None:
@@ -138,7 +185,7 @@ class PostgresServer(DatabaseServer):
         until(told, f"every process of the server has heard {what.name}")
 
     def _watch(self, *frozen: int) -> None:
-        command = ["sh", "-c", REAPER, "reaper", self.memory, *map(str, frozen)]
+        command = ["sh", "-c", REAPER, "reaper", self.memory, *map(str, {*frozen, *self._frozen})]
         before, self._reaper = (
             self._reaper,
             subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True),

@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol
 
 from leasehold._core.policy import beat_every_ms
 from leasehold._core.types import State
-from leasehold.stores.sqlite import database
+from leasehold.stores import state_text
 from tests.support.waiting import PATIENCE, until
 from tests.support.workers import journal
 
@@ -199,7 +199,7 @@ class Crew:
             row = None
         finally:
             connection.close()
-        return database.decode(row[0]) if row else State()
+        return state_text.decode(row[0]) if row else State()
 
     def waiting(self, resource: str, count: int) -> None:
         """Until so many stand in the queue."""

@@ -21,11 +21,12 @@ ANSWERS: dict[str, tuple[Any, ...]] = {
     "durable_state": BOOLS,
     "duration": (None, "200ms", "3h"),
     "limit": (None, 3),
+    "row": (None, False),
 }
 
 
 def combinations() -> Iterator[dict[str, Any]]:
-    """All of them: some 14,000."""
+    """All of them: some 28,000."""
     for values in product(*ANSWERS.values()):
         yield dict(zip(ANSWERS, values, strict=True))
 

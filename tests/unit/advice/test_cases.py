@@ -8,7 +8,7 @@ import pytest
 
 import leasehold
 from leasehold.advice import CASES, Need, advise
-from leasehold.advice.decision import CONSENSUS, ONE_REDIS
+from leasehold.advice.decision import CONSENSUS, ONE_SERVER
 from leasehold.advice.rules import RULES
 from leasehold.advice.verdict import TOOLS
 from tests.support.tables import each
@@ -63,7 +63,7 @@ STATE = {"durable_state": True, "idempotent": True, "audit": True, "duplicates":
 SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "duplicate cache rebuild": (
         {"work": "cache", "duplicates": "harmless", "survives_failover": False, **EFFICIENCY},
-        {"tool": "single_flight", "lease": "yes", "store": ONE_REDIS},
+        {"tool": "single_flight", "lease": "yes", "store": ONE_SERVER},
     ),
     "duplicate non-critical schedule": (
         {"work": "schedule", "duplicates": "harmless", "idempotent": True, **EFFICIENCY},
@@ -115,7 +115,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "general mutual exclusion, occasional duplicates harmless": (
         {"work": "general", "duplicates": "harmless", **EFFICIENCY},
-        {"tool": "lock", "lease": "yes", "store": ONE_REDIS},
+        {"tool": "lock", "lease": "yes", "store": ONE_SERVER},
     ),
     "strong consistency across services: the state": (
         {"survives_failover": True, "durable_state": False, **CORRECTNESS},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from leasehold import InvalidRequest
 from leasehold._core.schemes import OPENED
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import CONSENSUS, NOWHERE, ONE_REDIS, UNKNOWN, decide
+from leasehold.advice.decision import CONSENSUS, NOWHERE, ONE_SERVER, UNKNOWN, decide
 from leasehold.advice.questions import CHOICES
 from leasehold.advice.rules import RULES
 from leasehold.advice.verdict import TOOLS
@@ -31,6 +31,7 @@ ANSWERS = st.fixed_dictionaries(
         "survives_failover": BOOL,
         "duration": st.none() | st.floats(min_value=0.001, max_value=1e6) | st.sampled_from(["5m", "2h"]),
         "durable_state": BOOL,
+        "row": BOOL,
         "audit": BOOL,
         "regions": BOOL,
         "limit": st.none() | st.integers(1, 1000),
@@ -82,7 +83,7 @@ SYSTEMS = {
 def test_only_what_connect_opens_is_recommended() -> None:
     """Whatever the need, each system that it is sent to is in the list of those that connect opens."""
     recommended = {decide(need).columns.store for need in needs()}
-    assert recommended == {NOWHERE, ONE_REDIS, CONSENSUS}
+    assert recommended == {NOWHERE, ONE_SERVER, CONSENSUS}
     named = {name for store in recommended for word, name in SYSTEMS.items() if word in store}
     assert "redis" in named and named <= set(OPENED)
 

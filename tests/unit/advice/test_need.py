@@ -81,6 +81,7 @@ CLASHES: list[tuple[dict[str, Any], str, str]] = [
     ({"work": "transition", "durable_state": False}, "work: transition", "durable_state: no"),
     ({"work": "section", "durable_state": False}, "work: section", "durable_state: no"),
     ({"unique": ("a", "b"), "durable_state": False}, "unique: a, b", "durable_state: no"),
+    ({"work": "transition", "row": False}, "work: transition", "row: no"),
     ({"work": "command", "limit": 3}, "work: command", "limit: 3"),
     ({"work": "workflow", "duration": "20m"}, "work: workflow", "duration: 20m"),
 ]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import CONSENSUS, ONE_REDIS, WARNINGS
+from leasehold.advice.decision import CONSENSUS, ONE_SERVER, WARNINGS
 from tests.unit.advice.needs import needs
 
 
@@ -73,7 +73,7 @@ def test_a_lease_that_matters_lives_where_nothing_is_forgotten() -> None:
     need = {"protects": "correctness", "work": "external", "downstream_fences": True}
     assert advise(Need.of(need)).store == CONSENSUS
     told = {**need, "survives_failover": False, "regions": False}
-    assert advise(Need.of(told)).store == ONE_REDIS
+    assert advise(Need.of(told)).store == ONE_SERVER
     assert "survive a failover is not known, and counts as yes" in reasons(**need, regions=False)
 
 
@@ -83,7 +83,7 @@ def test_regions_that_can_be_cut_off() -> None:
     assert advise(Need.of({**need, "duplicates": "costly"})).store == CONSENSUS
     assert "Regions can be cut off from each other:" in reasons(**need)
     borne = advise(Need.of({**need, "duplicates": "harmless"}))
-    assert borne.store == ONE_REDIS
+    assert borne.store == ONE_SERVER
     assert borne.warnings == ("One store in each region is enough: a duplicate for each of them is harmless.",)
 
 
@@ -103,6 +103,17 @@ def test_a_second() -> None:
     assert advise(Need.of({**section, "duration": 1})).tool == "row_lock"
     assert advise(Need.of({**section, "duration": 1.001})).tool == "lock + guard"
     assert advise(Need.of(section)).tool == "lock + guard"
+
+
+def test_a_section_without_a_row() -> None:
+    """PostgreSQL locks a name for a short one; a longer one needs a lease all the same. Not known: there is a row."""
+    section = {"protects": "correctness", "work": "section", "duration": "200ms"}
+    assert advise(Need.of({**section, "row": False})).tool == "advisory_lock"
+    assert advise(Need.of({**section, "row": True})).tool == "row_lock"
+    assert advise(Need.of({**section, "row": False, "duration": "20s"})).tool == "lock + guard"
+    assert "row stands for the work is not known, and counts as yes; no would lead to advisory_lock" in (
+        reasons(**section)
+    )
 
 
 def test_every_warning_can_be_due() -> None:

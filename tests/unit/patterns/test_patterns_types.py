@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from leasehold import patterns
-from leasehold.patterns import Insertion, insert_once, row_lock, transition
+from leasehold.patterns import Insertion, advisory_lock, insert_once, row_lock, transition
 
 KEY = {"id": 1}
 Found = dict[str, Any]
@@ -46,6 +46,8 @@ def is_awaited(
         assert_type(transition(session, "t", key=KEY, when=KEY, set=KEY), Coroutine[Any, Any, bool]),
         assert_type(row_lock(postgres, "t", key=KEY), Coroutine[Any, Any, Found]),
         assert_type(insert_once(core, "t", KEY, key="id"), Coroutine[Any, Any, Insertion]),
+        assert_type(advisory_lock(postgres, "ledger", 7, wait="5s"), Coroutine[Any, Any, None]),
+        assert_type(advisory_lock(session, "ledger", wait=None), Coroutine[Any, Any, None]),
     ]
 
 

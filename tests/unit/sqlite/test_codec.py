@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from leasehold._core import ledger
 from leasehold._core.rules import RULES
 from leasehold._core.types import AuditNote, Door, Grant, State, Tombstone, Waiter, Watcher
-from leasehold.stores.sqlite import database
+from leasehold.stores import state_text
 from tests.support.tables import each
 
 numbers = st.integers(min_value=0, max_value=2**53)
@@ -48,8 +48,8 @@ states = st.builds(
 @given(states)
 def test_what_is_written_is_read(state: State) -> None:
     """Every state survives the text, with every type it had, and the text is plain ASCII JSON."""
-    text = database.encode(state)
-    read = database.decode(text)
+    text = state_text.encode(state)
+    read = state_text.decode(text)
     assert read == state
     assert repr(read) == repr(state)  # names the types, which == on tuples does not look at
     assert text.isascii()
@@ -59,7 +59,7 @@ def test_what_is_written_is_read(state: State) -> None:
 def test_the_format_is_frozen() -> None:
     """Format 1, as files of earlier versions hold it."""
     state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 7, 9, 0, (Tombstone("e", 6, "released", 8),))
-    assert database.encode(state) == (
+    assert state_text.encode(state) == (
         '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0,0,false]],'
         '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0,false]],7,9,0,[["e",6,"released",8,""]]]'
     )
@@ -68,13 +68,13 @@ def test_the_format_is_frozen() -> None:
 def test_notes_stand_at_the_end() -> None:
     """Only where there are some: all other rows are what an earlier version can read."""
     state = State(notes=(AuditNote(5, "evicted", "host:1", 7, "why"),))
-    assert database.encode(state) == '[[],[],0,0,0,[],[[5,"evicted","host:1",7,"why"]]]'
-    assert database.decode(database.encode(state)) == state
+    assert state_text.encode(state) == '[[],[],0,0,0,[],[[5,"evicted","host:1",7,"why"]]]'
+    assert state_text.decode(state_text.encode(state)) == state
 
 
 def test_a_field_that_an_old_row_lacks_has_its_default() -> None:
     """Fields are added at the end, with a default."""
-    assert database.decode('[[["o",7,10,20,"mutex",[0]]],[["w",10,1,5]],[],0,0,[["e",6,"released",8]]]') == State(
+    assert state_text.decode('[[["o",7,10,20,"mutex",[0]]],[["w",10,1,5]],[],0,0,[["e",6,"released",8]]]') == State(
         (Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 0, 0, 0, (Tombstone("e", 6, "released", 8),)
     )
 
@@ -110,24 +110,24 @@ WAITER = '["w",10,1,5,"",0,"mutex",1,1,0,"","",0]'
 )
 def test_a_field_of_another_type_is_recognised(holders: str, queue: str, rest: str) -> None:
     """Not only the shape is looked at: the ledger would meet it later, in the middle of a turn."""
-    with pytest.raises(database.UNREADABLE):
-        database.decode(f"[[{holders}],[{queue}],{rest}]")
+    with pytest.raises(state_text.UNREADABLE):
+        state_text.decode(f"[[{holders}],[{queue}],{rest}]")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[1,2,3,4,5,6]", "[[[]],[],[],0,0,[]]", "null"])
 def test_other_text_is_recognised(text: str) -> None:
     """A damaged row raises one of the errors that the store knows."""
-    with pytest.raises(database.UNREADABLE):
-        database.decode(text)
+    with pytest.raises(state_text.UNREADABLE):
+        state_text.decode(text)
 
 
 def test_nothing_is_short() -> None:
     """The empty state is a few bytes."""
-    assert database.encode(ledger.EMPTY) == "[[],[],0,0,0,[]]"
+    assert state_text.encode(ledger.EMPTY) == "[[],[],0,0,0,[]]"
 
 
 @pytest.mark.parametrize("after", ["]", " ", "[]", "x"])
 def test_a_text_with_something_after_it_is_no_state(after: str) -> None:
     """A row that was damaged at its end is not taken for whole."""
     with pytest.raises(ValueError, match="more than one"):
-        database.decode(database.encode(State()) + after)
+        state_text.decode(state_text.encode(State()) + after)

@@ -1,1 +1,1 @@
-"""What needs no lock at all: conditional updates, row locks and unique inserts on the user's own tables."""
+"""What needs no lock at all: conditional updates, row locks, unique inserts and advisory locks."""

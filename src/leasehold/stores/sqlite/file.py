@@ -15,7 +15,8 @@ from leasehold.errors import StoreUnavailable, Unsupported
 from leasehold.stores.sqlite import failures
 from leasehold.stores.sqlite.database import Database
 from leasehold.stores.sqlite.failures import TryAgain, unavailable
-from leasehold.stores.sqlite.stdlib import parse, sqlite3, suppress, text
+from leasehold.stores.sqlite.stdlib import sqlite3, suppress
+from leasehold.stores.state_text import parse, text
 
 # ---------------------------------------------------------------- machine
 #

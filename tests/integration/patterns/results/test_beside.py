@@ -23,6 +23,7 @@ import leasehold.aio
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.testing.results import Presenter
 from tests.support.servers.certificates import Certificates
+from tests.support.servers.database import Database
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.waiting import until
@@ -114,6 +115,16 @@ def test_beside_redis(redis_server: RedisServer, redis_url: str) -> None:
 
 
 @slow
+def test_beside_postgresql(postgres_database: Database) -> None:
+    """In the same database, in a table beside that of the leases: one for each table of leases."""
+    check_both(postgres_database.url)
+    with leasehold.connect(f"{postgres_database.url}?table=others") as hold:
+        assert hold._results.read("page:42") is None
+        assert use(hold, "other").text == "other"
+    check_both(f"{postgres_database.url}?schema=public&table=mine")
+
+
+@slow
 def test_beside_redis_with_tls(own_redis: Callable[..., RedisServer], certificates: Certificates) -> None:
     """With the certificates of the store; a certificate that is not ours is refused."""
     server = own_redis(tls=certificates)
@@ -142,9 +153,9 @@ def test_beside_redis_with_a_password(own_redis: Callable[..., RedisServer]) -> 
 
 @slow
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_after_a_fork(tmp_path: Path, redis_url: str) -> None:
+def test_after_a_fork(tmp_path: Path, redis_url: str, postgres_database: Database) -> None:
     """Parent and child each have connections of their own; each finds what the other wrote."""
-    for target in targets(tmp_path, redis_url).values():
+    for target in (*targets(tmp_path, redis_url).values(), postgres_database.url):
         with leasehold.connect(target) as hold:
             assert use(hold, "parent").text == "parent"
 

@@ -11,7 +11,7 @@ import pytest
 from leasehold.testing.standin import StandInStore
 from tests.support.patterns.flight.sides import Counted, Side
 
-PLACES = ["memory", "sqlite", pytest.param("redis", marks=pytest.mark.slow)]
+PLACES = ["memory", "sqlite", *[pytest.param(one, marks=pytest.mark.slow) for one in ("redis", "postgresql")]]
 
 
 @pytest.fixture(params=PLACES)
@@ -21,6 +21,8 @@ def side(request: pytest.FixtureRequest, flavour: str, tmp_path: Path) -> Iterat
         side = near(request.getfixturevalue("leasehold_store"), flavour)
     elif request.param == "sqlite":
         side = Side(f"sqlite:///{tmp_path}/leases.db", flavour, time.sleep)
+    elif request.param == "postgresql":
+        side = Side(request.getfixturevalue("postgres_database").url, flavour, time.sleep)
     else:
         side = Side(request.getfixturevalue("redis_url"), flavour, time.sleep)
     yield side

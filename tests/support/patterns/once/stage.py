@@ -19,7 +19,7 @@ from leasehold.patterns.results import ResultStore, SQLResultStore
 from tests.support.patterns.results.stage import table
 from tests.support.servers.database import Database
 
-PLACES = ("memory", "sqlite", "redis", "sql-sqlite", "sql-postgresql", "sql-mariadb")
+PLACES = ("memory", "sqlite", "redis", "postgresql", "sql-sqlite", "sql-postgresql", "sql-mariadb")
 QUICK = ("memory", "sqlite", "sql-sqlite")
 DRIVERS = {"sql-postgresql": ("psycopg", "psycopg"), "sql-mariadb": ("pymysql", "aiomysql")}
 _numbers = itertools.count(1)
@@ -99,6 +99,8 @@ def open_stage(place: str, flavour: str, request: pytest.FixtureRequest) -> Stag
         return Stage(asynchronous, f"sqlite:///{folder}/leases.db", (None, None))
     if place == "redis":
         return Stage(asynchronous, request.getfixturevalue("redis_url"), (None, None))
+    if place == "postgresql":
+        return Stage(asynchronous, request.getfixturevalue("postgres_database").url, (None, None))
     return _on_sql(place, asynchronous, folder, request)
 
 

@@ -22,6 +22,8 @@ from leasehold.patterns.results import (
     SQLResultStore,
     ThreadedResultStore,
 )
+from leasehold.patterns.results.postgresql import PostgresResultStore
+from leasehold.stores.postgresql.store import PostgresStore
 from tests.support.guards.desks import django_connection
 from tests.support.servers.database import Database
 
@@ -153,6 +155,20 @@ def by_async_engine(driver: str, session: bool = False) -> Make:
     return make
 
 
+def beside_leases(place: Database, stack: ExitStack) -> Any:
+    """The one of a coordinator on PostgreSQL, over the sessions of its store."""
+    store = PostgresStore(f"{place.dsn}?table={table()}")
+    stack.callback(store.close)
+    return PostgresResultStore(store, asynchronous=False)
+
+
+def beside_leases_awaited(place: Database, stack: ExitStack) -> Any:
+    """The same for asyncio."""
+    loop, store = _loop(stack), PostgresStore(f"{place.dsn}?table={table()}")
+    stack.callback(store.close)
+    return Waited(PostgresResultStore(store, asynchronous=True), loop)
+
+
 def by_psycopg_pool(place: Database, stack: ExitStack) -> Any:
     """A pool of psycopg's."""
     import psycopg_pool
@@ -281,6 +297,8 @@ WAYS: dict[str, tuple[str, Make]] = {
     "file, awaited": ("file", in_a_file_awaited),
     "psycopg pool": ("postgres_server", by_psycopg_pool),
     "asyncpg pool": ("postgres_server", by_asyncpg_pool),
+    "beside leases": ("postgres_server", beside_leases),
+    "beside leases, awaited": ("postgres_server", beside_leases_awaited),
     "MariaDB engine": ("mariadb_server", by_engine("pymysql")),
     "redis-py": ("redis_server", by_client("redis.Redis")),
     "asyncio, decoded": ("redis_server", by_client("redis.asyncio.Redis", decode_responses=True)),

@@ -1,0 +1,194 @@
+"""The store on PostgreSQL against what people write by hand on the same server.
+
+The two statements are the least that a lease costs: a row that is inserted or taken over when it has expired, and is
+given back. The same row, asked for every 10 ms, is the lock that waits by hand. A lease here is fenced, has a queue and
+is renewed. The server keeps its data on a disk, and flushes each commit to it unless a table says otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+import leasehold
+import leasehold.aio
+from benchmarks import race
+from benchmarks.parts.leases import Ours, Renewing
+from benchmarks.race import Locks, Peer
+from benchmarks.report.rows import Result, compare
+from benchmarks.rounds import Run, Setup, awaited, measure, pairs, rates
+from tests.support.servers.postgres import PostgresServer
+
+OURS, BARE, ADVISORY, BY_HAND = "Leasehold", "two statements", "pg_advisory_lock", "by hand, polling every 10 ms"
+ALONE, PROCESSES = "PostgreSQL, one caller", "PostgreSQL, 8 processes on one lock"
+NOT_FLUSHED = f"{ALONE}, synchronous_commit = off"
+IN_BATCHES = "by hand, 500 in a statement"
+POLL = 0.01  # seconds
+BATCH = 500
+DURABLE = ("-cfsync=on", "-cfull_page_writes=on")
+OFF = "?options=-c%20synchronous_commit%3Doff"
+
+TABLE = "CREATE TABLE leases (name text PRIMARY KEY, owner text, ends timestamptz) WITH (fillfactor = 50)"
+TAKE = (
+    "INSERT INTO leases VALUES (%s, %s, clock_timestamp() + interval '30 s') ON CONFLICT (name) DO UPDATE "
+    "SET owner = excluded.owner, ends = excluded.ends WHERE leases.ends < clock_timestamp() RETURNING 1"
+)
+GIVE = "UPDATE leases SET ends = '-infinity' WHERE name = %s AND owner = %s RETURNING 1"
+RENEW = (
+    "UPDATE leases SET ends = clock_timestamp() + interval '60 s' FROM unnest(%s::text[]) AS asked (name) "
+    "WHERE leases.name = asked.name AND owner = 'me' AND ends > clock_timestamp()"
+)
+
+
+@contextmanager
+def served() -> Iterator[PostgresServer]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)  # the server runs as somebody else
+        with PostgresServer(*DURABLE, place=Path(folder)) as server:
+            server.execute(TABLE)
+            yield server
+
+
+# ---------------------------------------------------------------- contenders
+
+
+@contextmanager
+def ours(url: str) -> Iterator[Locks]:
+    with leasehold.connect(url) as hold:
+        yield lambda number: hold.lock("bench", number, ttl=30)
+
+
+@contextmanager
+def by_hand(url: str) -> Iterator[Locks]:
+    """A row that ends by itself; a waiter asks again and again."""
+
+    @contextmanager
+    def lock(name: str) -> Iterator[None]:
+        while connection.execute(TAKE, (name, owner)).fetchone() is None:
+            time.sleep(POLL)  # it is what this contender does
+        yield
+        connection.execute(GIVE, (name, owner))
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        owner = str(connection.info.backend_pid)
+        yield lambda number: lock(f"bench:{number}")
+
+
+@contextmanager
+def advisory(url: str) -> Iterator[Locks]:
+    """The lock of a session: no lease, no fence, and it ends with the connection."""
+
+    @contextmanager
+    def lock(number: int) -> Iterator[None]:
+        connection.execute("SELECT pg_advisory_lock(%s)", (number,))
+        yield
+        connection.execute("SELECT pg_advisory_unlock(%s)", (number,))
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield lock
+
+
+@contextmanager
+def asyncio_pairs(url: str) -> Iterator[Run]:
+    """On one event loop."""
+    with asyncio.Runner() as runner:
+        hold = leasehold.aio.connect(url)
+
+        async def pair() -> None:
+            async with hold.lock("bench", 43, ttl=30):
+                pass
+
+        yield awaited(runner, pair)
+        runner.run(hold.close())
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def alone(setup: Setup) -> Result:
+    """One caller, no contention."""
+    result = Result([])
+    with served() as server:
+        for title, options in ((ALONE, ""), (NOT_FLUSHED, OFF)):
+            url = server.url + options
+            with by_hand(url) as bare, ours(url) as locks, asyncio_pairs(url) as tasks, advisory(url) as session:
+                contenders = {
+                    BARE: pairs(partial(bare, 1)),
+                    OURS: pairs(partial(locks, 42)),
+                    f"{OURS}, asyncio": tasks,
+                    ADVISORY: pairs(partial(session, 7)),
+                }
+                result += Result(rates(title, "pairs/s", measure(setup, contenders), BARE, cpu=True))
+    return result
+
+
+def processes(setup: Setup) -> Result:
+    """True handoffs between processes, with exclusion, fences and the order of turns checked."""
+    with served() as server:
+
+        def run(peer: Peer, folder: Path, parties: int) -> race.Result:
+            return race.race(peer, server.url, folder, parties, setup.effort.race_seconds, fenced=peer is ours)
+
+        racers: dict[str, race.Racer] = {
+            BY_HAND: partial(run, by_hand),
+            ADVISORY: partial(run, advisory),
+            OURS: partial(run, ours),
+        }
+        found = race.compete(setup, racers, 8)
+    return Result(race.race_rows(PROCESSES, found, BY_HAND, server=False))
+
+
+def renewals(setup: Setup) -> Result:
+    """One round over all leases; none may be lost."""
+    result = Result([])
+    with served() as server:
+        for count in setup.effort.leases:
+            server.execute("DELETE FROM leases")
+            with leasehold.connect(server.url) as hold, psycopg.connect(server.url, autocommit=True) as connection:
+                held = Ours(hold, count)
+                work = {
+                    IN_BATCHES: Renewing(batches(connection, count), lambda began: None),
+                    OURS: Renewing(held.renew, held.check, held.prepare, held.late),
+                }
+                took: dict[str, list[float]] = {name: [] for name in work}
+                rounds = max(setup.effort.rounds // 2, 1)
+                for number in range(rounds):
+                    setup.step(f"{count:,} leases, round", number + 1, rounds)
+                    for name, one in work.items():
+                        took[name].append(timed(one))
+            result += Result(compare(f"PostgreSQL, renewal of {count:,} leases", "ms", took, IN_BATCHES))
+    return result
+
+
+def batches(connection: psycopg.Connection[Any], count: int) -> Callable[[], None]:
+    names = [f"renew:{number}" for number in range(count)]
+    with connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO leases VALUES (%s, 'me', 'infinity')", [(name,) for name in names])
+
+    def renew() -> None:
+        for start in range(0, count, BATCH):
+            changed = connection.execute(RENEW, (names[start : start + BATCH],)).rowcount
+            if changed != len(names[start : start + BATCH]):
+                raise race.Broken("a row was not renewed")
+
+    return renew
+
+
+def timed(one: Renewing) -> float:
+    time.sleep(0.1)  # so that a lease which was not renewed has visibly less time left
+    one.prepare()
+    began = time.monotonic()
+    one.renew()
+    took = (time.monotonic() - began) * 1000
+    one.check(began)
+    return took
+
+
+PIECES = {"alone": alone, "processes": processes, "renewals": renewals}

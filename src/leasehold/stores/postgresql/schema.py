@@ -1,0 +1,170 @@
+"""The table of the store: its DDL, its version, the rights on it, and the check that it is ours."""
+
+from __future__ import annotations
+
+from leasehold._core.light_typing import NamedTuple
+from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
+
+TABLE = "leasehold_leases"
+RESULTS = "leasehold_results"
+LONGEST_NAME = 63
+VERSION = 1
+MARK = "leasehold leases, version "
+OLDEST = 120000  # of the server; older ones are out of support
+RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+# Half of each page is left free, so that a new version of a row fits beside the old one and no index changes (HOT);
+# hence no index but the key. In the collation C names are in the order of their bytes, as cursors of listings are.
+COLUMNS = """
+    name text COLLATE "C" PRIMARY KEY,
+    fence bigint NOT NULL,
+    owner text,
+    expires bigint,
+    ttl bigint,
+    since bigint,
+    details text,
+    state text,
+    listener bigint
+"""
+
+
+class Found(NamedTuple):
+    """What the first session finds out."""
+
+    version: int  # of the server
+    server_encoding: str
+    client_encoding: str
+    read_only: bool
+    mark: str | None  # the comment of the table; None where there is no table
+    kind: str | None  # p: logged; u: unlogged
+    synchronous: str  # synchronous_commit
+    process: int  # of the server, for this session
+    missing: str = ""  # rights on the table that this user lacks
+
+
+def quoted(table: str) -> str:
+    """A checked name, with or without that of a schema."""
+    return ".".join([f'"{part}"' for part in table.split(".")])
+
+
+def ddl(table: str, unlogged: bool = False) -> list[str]:
+    """The statements that make the table."""
+    kind = "UNLOGGED TABLE" if unlogged else "TABLE"
+    return [
+        f"CREATE {kind} {quoted(table)} ({COLUMNS}) WITH (fillfactor = 50)",
+        f"COMMENT ON TABLE {quoted(table)} IS '{MARK}{VERSION}'",
+    ]
+
+
+def grants(table: str, role: str) -> list[str]:
+    """The statements that give a role what it needs, and no more. A role has a right to connect already, and to use the
+    schema ``public``, unless somebody has taken that away."""
+    schema, separator, _ = table.rpartition(".")
+    who = '"' + role.replace('"', '""') + '"'
+    usage = [f'GRANT USAGE ON SCHEMA "{schema}" TO {who}'] if separator else []
+    return [*usage, f"GRANT {', '.join(RIGHTS)} ON {quoted(table)} TO {who}"]
+
+
+def results_table(table: str) -> str:
+    """The name of the table for the results of those who keep their leases in this one. Result stores write names
+    without quotes, in which capitals would not count."""
+    if table != table.lower():
+        raise Unsupported(
+            f"there is no result store beside the table {table}, whose name has capital letters: say where to keep "
+            "results, such as SQLResultStore(engine)"
+        )
+    place, dot, name = table.rpartition(".")
+    return place + dot + (RESULTS if name == TABLE else name[: LONGEST_NAME - len("_results")] + "_results")
+
+
+def creation(table: str, unlogged: bool) -> str:
+    """The same as one statement, safe beside another process that executes it. A table that is there by then is left
+    alone: its comment would make one of somebody else's ours."""
+    lock = f"pg_advisory_xact_lock(hashtext('leasehold {table}'))"
+    make = f"IF to_regclass('{quoted(table)}') IS NULL THEN {'; '.join(ddl(table, unlogged))}; END IF"
+    return f"DO $leasehold$ BEGIN PERFORM {lock}; {make}; END $leasehold$"
+
+
+def question(table: str) -> bytes:
+    """Read by ``found``."""
+    return (
+        "SELECT current_setting('server_version_num'), current_setting('server_encoding'), "  # noqa: S608 - a checked name
+        "current_setting('client_encoding'), pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', "
+        "CASE WHEN oid IS NOT NULL THEN coalesce(obj_description(oid, 'pg_class'), '') END, relpersistence, "
+        "current_setting('synchronous_commit'), pg_backend_pid(), "
+        f"concat_ws(', ', {', '.join([_lacking(right) for right in RIGHTS])}) "
+        f"FROM (SELECT 1) AS one LEFT JOIN pg_class ON oid = to_regclass('{quoted(table)}')"
+    ).encode()
+
+
+def _lacking(right: str) -> str:
+    return f"CASE WHEN NOT has_table_privilege(oid, '{right}') THEN '{right}' END"
+
+
+def found(row: tuple[str | None, ...]) -> Found:
+    version, server_encoding, client_encoding, read_only, mark, kind, synchronous, process, missing = row
+    return Found(
+        int(version or 0),
+        server_encoding or "",
+        client_encoding or "",
+        read_only == "t",
+        mark,
+        kind,
+        synchronous or "",
+        int(process or 0),
+        missing or "",
+    )
+
+
+def check(found: Found, server: str, table: str) -> None:
+    """Raise what keeps the store from working here. Nothing was written yet."""
+    if found.version < OLDEST:
+        raise Unsupported(f"{server} is older than PostgreSQL 12")
+    if found.server_encoding not in ("UTF8", "SQL_ASCII"):
+        raise Unsupported(f"{server}: the database has the encoding {found.server_encoding}, and a lease needs UTF8")
+    if found.client_encoding != "UTF8":
+        raise InvalidRequest(f"connections have the encoding {found.client_encoding}: set client_encoding to UTF8")
+    if found.read_only:
+        raise StoreUnavailable(
+            f"{server} is read-only: a standby, or a database that allows no writes. Connect to the primary "
+            "(target_session_attrs=read-write)"
+        )
+    if found.mark is None:
+        return
+    if not found.mark.startswith(MARK):
+        raise InvalidRequest(f"the table {table} was not made by Leasehold: name another one with ?table=")
+    if found.mark != f"{MARK}{VERSION}":
+        raise Unsupported(
+            f"the table {table} has version {found.mark.removeprefix(MARK)[:20]!r}, and this Leasehold knows version "
+            f"{VERSION}: use one Leasehold everywhere, or name another table with ?table="
+        )
+    if found.missing:
+        raise StoreUnavailable(
+            f"{server}: this user lacks {found.missing} on the table {table}; `leasehold store sql --dialect "
+            "postgresql --role NAME` prints the GRANT"
+        )
+
+
+# ---------------------------------------------------------------- what the settings promise
+
+UNLOGGED = "u"
+NOT_WAITING = ("off", "local")  # of synchronous_commit: a commit does not wait for a standby
+
+
+def impossible(found: Found) -> dict[str, str]:
+    """Events of the table of guarantees that cannot happen here, and why."""
+    if found.kind == UNLOGGED:
+        unlogged = "The table is unlogged: see the line about that."
+        return {
+            "crash_synchronous": unlogged,
+            "crash_asynchronous": unlogged,
+            "failover_synchronous": "The table is unlogged, and no standby has it: see the line about a replica.",
+        }
+    events = {"crash_unlogged": "The table is logged."}
+    if found.synchronous == "off":
+        events["crash_synchronous"] = "synchronous_commit is off."
+    else:
+        events["crash_asynchronous"] = f"synchronous_commit is {found.synchronous}."
+    if found.synchronous in NOT_WAITING:
+        events["failover_synchronous"] = f"synchronous_commit is {found.synchronous}: no standby is waited for."
+    return events
