@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 
 from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import LISTINGS, Group, Push, Reply, StoreOp
+from leasehold._core.ops import LISTINGS, Group, Push, Renew, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
@@ -99,6 +99,8 @@ class NodeConnection(RedisConnection):
         self.ready(give_up)
         if not self._gets_pushes:
             op = protocol.without_pushes(op)
+        if type(op) is Renew and op.durability:
+            return self._renew_durably(op, give_up, (ASKING,))
         command = protocol.command(op)
         reply = self._ask(command, give_up)
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):

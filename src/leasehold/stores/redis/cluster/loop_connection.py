@@ -9,7 +9,7 @@ from copy import copy
 
 from leasehold._core.driver import drive_async
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import LISTINGS, Group, Push, Reply, StoreOp
+from leasehold._core.ops import LISTINGS, Group, Push, Renew, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
@@ -91,6 +91,8 @@ class NodeLoopConnection(LoopConnection):
         await self._ready(give_up)
         if not self._gets_pushes:
             op = protocol.without_pushes(op)
+        if type(op) is Renew and op.durability:
+            return await self._for_waiting().renew_durably(op, give_up, (ASKING,))
         command = protocol.command(op)
         reply = await self._ask(command, give_up)
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):
