@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from leasehold.stores.redis.cluster.store import ClusterStore
@@ -42,9 +43,10 @@ class Company:
         node = self.node(resource)
         return next(one for one in self.cluster.masters if one is not node)
 
-    def resource_at(self, node: RedisServer) -> str:
-        """One that this master decides about."""
-        return next(name for name in map("job:{}".format, range(10_000)) if self.node(name) is node)
+    def resource_at(self, node: RedisServer, number: int = 0) -> str:
+        """One that this master decides about: the first, or a later one."""
+        names = (name for name in map("job:{}".format, range(10_000)) if self.node(name) is node)
+        return next(islice(names, number, None))
 
     def move(self, resource: str) -> None:
         """Its slot, with all keys, to another master."""

@@ -14,11 +14,12 @@ from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 from leasehold._core.ops import Claim, Group, Page, Rejected, Replies, Scan
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.redis.cluster import naming
-from leasehold.stores.redis.cluster.nodes import Address, Cluster, Node, Redirected, slot_of
+from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.failures import TooManyConnections
 
 FEW_HOPS = 5
 PAUSE = 0.02  # seconds, while the keys of a slot are on two nodes
+LAST_TRY = 0.2  # seconds that must be left for a try after such a pause: a reply that comes too late is no definite no
 MAP = ("CLUSTER", "SLOTS")
 
 
@@ -105,10 +106,7 @@ class Routing(NamedTuple):
                     yield from self._down(slot, node, error, hops)
                     asked = None
                     continue
-                if self.now() >= self.give_up - PAUSE:
-                    self.cluster.doubt()
-                    raise
-                asked = yield from self._redirected(slot, error.word, error.address, hops)
+                asked = yield from self._redirected(slot, error, hops)
             except OutcomeUnknown:
                 self.cluster.doubt()
                 raise
@@ -143,17 +141,19 @@ class Routing(NamedTuple):
             raise self.cluster.unserved(slot)
         return node
 
-    def _redirected(
-        self, slot: int, word: str, address: Address | None, hops: int
-    ) -> Generator[Step, Any, Node | None]:
-        """Returns the node that takes the slot over, if it is to be sent there."""
-        if address is None or hops > FEW_HOPS:  # for a moment two nodes may name each other
+    def _redirected(self, slot: int, error: Redirected, hops: int) -> Generator[Step, Any, Node | None]:
+        """Returns the node that takes the slot over, if it is to be sent there. Raises when the time is over."""
+        pause = error.address is None or hops > FEW_HOPS  # for a moment two nodes may name each other
+        if self.now() >= self.give_up - (LAST_TRY if pause else PAUSE):
+            self.cluster.doubt()
+            raise error
+        if pause:
             yield Pause(PAUSE)
-        if address is None:
+        if error.address is None:
             return None
-        if word == "ASK":
-            return self.cluster.announced(address)
-        self.cluster.moved(slot, address)
+        if error.word == "ASK":
+            return self.cluster.announced(error.address)
+        self.cluster.moved(slot, error.address)
         return None
 
     def _refresh(self) -> Generator[Step, Any, None]:

@@ -7,17 +7,17 @@ import math
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any
-from leasehold._core.ops import StoreOp
+from leasehold._core.ops import Renew, Renewed, Reply, StoreOp
 from leasehold.errors import LeaseholdError, StoreUnavailable
-from leasehold.stores.redis import failures, protocol
+from leasehold.stores.redis import durable, failures, protocol
 from leasehold.stores.redis.cluster.batch import Batch, Part
 from leasehold.stores.redis.cluster.connection import ClusterConnection, NodeConnection
-from leasehold.stores.redis.cluster.nodes import Cluster, Node, slot_of
+from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.cluster.routing import PAUSE
 from leasehold.stores.redis.sockets import Broken, RedisSocket
 from leasehold.stores.redis.watchdog_connection import (
@@ -128,32 +128,78 @@ class ClusterWatchdog(WatchdogConnection):
         return super().execute_many([self._server.stored(op) for op in ops])
 
     def _renew_many(self, batches: Sequence[Sequence[Holding]], give_up: float) -> list[Sequence[int] | LeaseholdError]:
-        """A command for each slot, all in one write for each node. Of a batch of which only some were not renewed, each
-        of those is renewed alone: the others are not to suffer for a node that does not answer."""
-        cluster = self._server
-        commands: list[protocol.Command] = []
-        places: list[tuple[int, list[int]]] = []  # of each command: its batch, and where its leases are in that
-        for number, batch in enumerate(batches):
-            by_slot: dict[int, list[int]] = {}
-            for at, one in enumerate(batch):
-                by_slot.setdefault(cluster.slot(one.name.text), []).append(at)
-            for together in by_slot.values():
-                leases = [batch[at] for at in together]
-                many = [(cluster.stored_name(one.name.text), one.owner, one.fence, one.ttl_ms, 0) for one in leases]
-                commands.append(protocol.renewals(many))
-                places.append((number, together))
+        """A command for each slot, all in one write for each node. While a slot moves, its leases are on two nodes, and
+        each gets a command of its own. Of a batch of which only some were not renewed, each of those is renewed alone:
+        the others are not to suffer for a node that does not answer."""
+        together = [(number, places) for number, batch in enumerate(batches) for places in self._by_slot(batch)]
+        replies = self._renew_places(batches, together, give_up)
+        moving = [at for at, reply in enumerate(replies) if _moving(reply) and len(together[at][1]) > 1]
+        if moving and time.monotonic() < give_up - PAUSE:
+            apart = [(number, [place]) for number, places in map(together.__getitem__, moving) for place in places]
+            for at in reversed(moving):
+                del together[at], replies[at]
+            together += apart
+            replies += self._renew_places(batches, apart, give_up)
         errors: list[list[LeaseholdError]] = [[] for _ in batches]
         left_out: list[list[int]] = [[] for _ in batches]
-        for (number, together), reply in zip(places, self._exchange(commands, give_up)[0], strict=True):
+        for (number, places), reply in zip(together, replies, strict=True):
             if isinstance(reply, LeaseholdError):
                 errors[number].append(reply)
-                left_out[number] += together
+                left_out[number] += places
             else:
-                left_out[number] += [together[place - 1] for place in reply]
+                left_out[number] += [places[place - 1] for place in reply]
         return [
             wrong[-1] if wrong and len(out) == len(batch) else sorted(out)
             for batch, wrong, out in zip(batches, errors, left_out, strict=True)
         ]
+
+    def _by_slot(self, batch: Sequence[Holding]) -> Iterable[list[int]]:
+        """Where the leases of each slot are in the batch."""
+        found: dict[int, list[int]] = {}
+        for at, one in enumerate(batch):
+            found.setdefault(self._server.slot(one.name.text), []).append(at)
+        return found.values()
+
+    def _renew_places(
+        self, batches: Sequence[Sequence[Holding]], places: list[tuple[int, list[int]]], give_up: float
+    ) -> list[Any]:
+        """One command for the leases at some places of a batch, and so on."""
+        stored = self._server.stored_name
+        commands = []
+        for number, together in places:
+            leases = [batches[number][at] for at in together]
+            commands.append(
+                protocol.renewals([(stored(one.name.text), one.owner, one.fence, one.ttl_ms, 0) for one in leases])
+            )
+        return self._exchange(commands, give_up)[0]
+
+    def _execute_all(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
+        """While a slot moves, scripts of several keys are refused. A renewal that changes nothing can do with one key.
+        So can one that has to be confirmed, which is sent so at first, and behind the others: none of them waits for
+        its confirmation. One that was not renewed is sent as it is, to learn why."""
+        confirmed = {at for at, op in enumerate(ops) if durable.durability(op) and _simple(op)}
+        others = [at for at in range(len(ops)) if at not in confirmed]
+        found = dict(zip(others, super()._execute_all([ops[at] for at in others], give_up), strict=True))
+        with_one_key = [at for at, op in enumerate(ops) if at in confirmed or (_moving(found[at]) and _simple(op))]
+        if not with_one_key:
+            return [found[at] for at in others]
+        found |= self._renew_with_one_key({at: ops[at] for at in with_one_key}, give_up)
+        unclear = [at for at in with_one_key if at not in found]
+        found |= zip(unclear, super()._execute_all([ops[at] for at in unclear], give_up), strict=True)
+        return [found[at] for at in range(len(ops))]
+
+    def _renew_with_one_key(self, renews: dict[int, Any], give_up: float) -> dict[int, Reply | LeaseholdError]:
+        """What came of each, but for those that were not renewed: the script does not say why."""
+        ops = renews.values()
+        commands = [protocol.renewals([(op.resource, op.owner, op.fence, op.ttl_ms, op.number)]) for op in ops]
+        replies, doubts = self._exchange(commands, give_up, [op.durability for op in ops])
+        found: dict[int, Reply | LeaseholdError] = {}
+        for (at, op), reply, doubt in zip(renews.items(), replies, doubts, strict=True):
+            if isinstance(reply, LeaseholdError):
+                found[at] = reply
+            elif not reply:
+                found[at] = doubt or Renewed(op.ttl_ms)
+        return found
 
     def _groups(self, ops: Sequence[StoreOp]) -> list[list[Any]]:
         groups: list[list[Any]] = []
@@ -241,3 +287,13 @@ class ClusterWatchdog(WatchdogConnection):
         self._server.doubt()
         now = time.monotonic()
         self._avoided[node] = now + max(now - began, AVOIDED)
+
+
+def _simple(op: StoreOp) -> bool:
+    """True for a renewal that only sets the end anew, even if that has to be confirmed."""
+    return type(op) is Renew and protocol.plain(op._replace(durability=""))
+
+
+def _moving(reply: object) -> bool:
+    """True for the refusal of a command whose keys are on their way from one node to another."""
+    return isinstance(reply, Redirected) and reply.word in ("ASK", "TRYAGAIN")
