@@ -14,7 +14,7 @@ from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 from leasehold._core.ops import Claim, Group, Page, Rejected, Replies, Scan
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.redis.cluster import naming
-from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
+from leasehold.stores.redis.cluster.nodes import Address, Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.failures import TooManyConnections
 
 FEW_HOPS = 5
@@ -102,11 +102,9 @@ class Routing(NamedTuple):
                 return (yield Send(node, asked is not None, payload))
             except Redirected as error:
                 hops += 1
-                if error.word == "CLUSTERDOWN":
-                    yield from self._down(slot, node, error, hops)
-                    asked = None
-                    continue
-                asked = yield from self._redirected(slot, error, hops)
+                goes_on, asked = yield from self._redirected(slot, node, error.word, error.address, hops)
+                if not goes_on:
+                    raise
             except OutcomeUnknown:
                 self.cluster.doubt()
                 raise
@@ -120,17 +118,17 @@ class Routing(NamedTuple):
                 if self.cluster.owner(slot) is node:
                     raise
 
-    def _down(self, slot: int, node: Node, error: Redirected, hops: int) -> Generator[Step, Any, None]:
-        """The Cluster is down, or this node is cut off from the others, which may have given the slot to another."""
+    def _moved_when_down(self, slot: int, node: Node, hops: int) -> Generator[Step, Any, bool]:
+        """The Cluster is down, or this node is cut off from the others. Returns whether these have given the slot to
+        another."""
         self.cluster.doubt(node)
         if hops > FEW_HOPS or self.now() >= self.give_up - PAUSE:
-            raise error
+            return False
         try:
             yield ReadMap(node)
         except StoreUnavailable:
-            raise error from None
-        if self.cluster.owner(slot) is node:
-            raise error
+            return False
+        return self.cluster.owner(slot) is not node
 
     def _owner(self, slot: int) -> Generator[Step, Any, Node]:
         node = self.cluster.owner(slot)
@@ -141,20 +139,23 @@ class Routing(NamedTuple):
             raise self.cluster.unserved(slot)
         return node
 
-    def _redirected(self, slot: int, error: Redirected, hops: int) -> Generator[Step, Any, Node | None]:
-        """Returns the node that takes the slot over, if it is to be sent there. Raises when the time is over."""
-        pause = error.address is None or hops > FEW_HOPS  # for a moment two nodes may name each other
-        if self.now() >= self.give_up - (LAST_TRY if pause else PAUSE):
+    def _redirected(
+        self, slot: int, node: Node, word: str, address: Address | None, hops: int
+    ) -> Generator[Step, Any, tuple[bool, Node | None]]:
+        """Returns whether to try again, and the node that takes the slot over if it is to be sent there."""
+        if word == "CLUSTERDOWN":
+            return (yield from self._moved_when_down(slot, node, hops)), None
+        pauses = address is None or hops > FEW_HOPS  # for a moment two nodes may name each other
+        if self.now() >= self.give_up - (LAST_TRY if pauses else PAUSE):
             self.cluster.doubt()
-            raise error
-        if pause:
+            return False, None
+        if pauses:
             yield Pause(PAUSE)
-        if error.address is None:
-            return None
-        if error.word == "ASK":
-            return self.cluster.announced(error.address)
-        self.cluster.moved(slot, error.address)
-        return None
+        if address is not None and word == "ASK":
+            return True, self.cluster.announced(address)
+        if address is not None:
+            self.cluster.moved(slot, address)
+        return True, None
 
     def _refresh(self) -> Generator[Step, Any, None]:
         """Read the map if it is in doubt. One that cannot be read is used as it is, if there is one."""
