@@ -15,6 +15,10 @@ from leasehold.stores.redis.connection import ReplyError
 from leasehold.stores.redis.sockets import RedisSocket
 
 
+class Avoided(StoreUnavailable):
+    """Nothing was sent: the node has just left another request unanswered."""
+
+
 class Part:
     """What is sent to one node in one write: commands, and behind them what waits for their confirmation."""
 
@@ -54,7 +58,8 @@ class Part:
         """True when confirmations are under way and nothing was done that they could confirm."""
         if self.failed or not self.waits:
             return False
-        return all(durable.refused(reply) for wanted, reply in zip(self._wanted, self._replies, strict=True) if wanted)
+        replies = [reply for wanted, reply in zip(self._wanted, self._replies, strict=True) if wanted]
+        return all(type(reply) is ReplyError for reply in replies)
 
     def fail(self, error: LeaseholdError) -> None:
         """For all that no reply has come to."""
@@ -83,22 +88,28 @@ class Batch:
         self._slots = [slot_of(command[3]) for command in commands]
         self._asking: dict[int, Node] = {}
         self._in_full: set[int] = set()
+        self._unserved: list[int] = []
         self.outcomes: list[Any] = [None] * len(commands)
         self.doubts: list[LeaseholdError | None] = [None] * len(commands)
         self.left: list[int] = list(range(len(commands)))
         self.paused = False  # the keys of a slot are on two nodes: wait a moment
+        self.without_node = False  # some have no node that answers, as far as we know
 
     def by_node(self) -> list[Part]:
-        """What is left to send. The first command of a script that a node does not have goes there in full."""
+        """What is left to send. The first command of a script that a node does not have goes there in full, and so does
+        the first that has to be confirmed: a node that lacks replicas would let us wait before we could send it
+        again."""
         parts: dict[Node, Part] = {}
         taught = set()
+        self._unserved = []
         for at in self.left:
             node = self._asking.get(at) or self._cluster.owner(self._slots[at])
             if node is None:
                 self.outcomes[at] = self._cluster.unserved(self._slots[at])
+                self._unserved.append(at)
                 continue
             command = self._commands[at]
-            if at in self._in_full and (node, command[1]) not in taught:
+            if (at in self._in_full or self._wanted[at]) and (node, command[1]) not in taught:
                 taught.add((node, command[1]))
                 command = protocol.with_text(command)
             if node not in parts:
@@ -109,13 +120,17 @@ class Batch:
     def take(self, parts: Sequence[Part]) -> Node | None:
         """Note the replies. Returns a node that could not be reached."""
         failed = None
-        self.left, self.paused = [], False
+        self.left, self.paused = self._unserved, False
+        self.without_node = bool(self._unserved)
         for part in parts:
             for at, reply, doubt in part.outcomes():
                 self._asking.pop(at, None)
                 self.outcomes[at] = self._outcome(at, part.node, reply)
                 self.doubts[at] = doubt
-                if type(self.outcomes[at]) is StoreUnavailable and type(reply) is StoreUnavailable:
+                if isinstance(reply, Avoided):
+                    self.without_node = True
+                    self.left.append(at)
+                elif isinstance(reply, StoreUnavailable):
                     failed = part.node
                     self.left.append(at)
         return failed

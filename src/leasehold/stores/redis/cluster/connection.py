@@ -33,6 +33,12 @@ def new_channel() -> str:
     return f"{ADDRESS}{os.urandom(12).hex()}"
 
 
+def within(op: StoreOp, seconds: float) -> StoreOp:
+    """The same op, if no more time is left."""
+    left_ms = max(int(seconds * 1000), 1)
+    return op._replace(budget_ms=left_ms) if op.budget_ms > left_ms else op
+
+
 class NodeConnection(RedisConnection):
     """A thread's connection to one node."""
 
@@ -58,7 +64,10 @@ class NodeConnection(RedisConnection):
         return self._socket is not None
 
     def execute(self, op: StoreOp) -> Reply:
-        return super().execute(self._addressed(op, time.monotonic() + op.budget_ms / 1000))
+        if type(op) in ADDRESSED:
+            give_up = time.monotonic() + op.budget_ms / 1000
+            op = within(self._addressed(op, give_up), give_up - time.monotonic())
+        return super().execute(op)
 
     def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         node = self._server
@@ -89,10 +98,7 @@ class NodeConnection(RedisConnection):
         return protocol.push(self._channel, message[2]) if message[0] in MESSAGES else None
 
     def send(self, op: StoreOp, asking: bool, give_up: float) -> Reply:
-        """Within the time that is left."""
-        left_ms = max(int((give_up - time.monotonic()) * 1000), 1)
-        if op.budget_ms > left_ms:
-            op = op._replace(budget_ms=left_ms)
+        op = within(op, give_up - time.monotonic())
         if not asking:
             return self.execute(op)
         op = self._addressed(op, give_up)

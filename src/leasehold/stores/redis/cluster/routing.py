@@ -106,7 +106,7 @@ class Routing(NamedTuple):
                 if not goes_on:
                     raise
             except OutcomeUnknown:
-                self.cluster.doubt()
+                self.cluster.doubt(node)
                 raise
             except StoreUnavailable as error:
                 hops += 1

@@ -15,7 +15,7 @@ from leasehold._core.light_typing import Any
 from leasehold._core.ops import Renew, Renewed, Reply, StoreOp
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import durable, failures, protocol
-from leasehold.stores.redis.cluster.batch import Batch, Part
+from leasehold.stores.redis.cluster.batch import Avoided, Batch, Part
 from leasehold.stores.redis.cluster.connection import ClusterConnection, NodeConnection
 from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.cluster.routing import PAUSE
@@ -32,10 +32,6 @@ system: Any = select  # what it has depends on the system
 EPOLL = hasattr(select, "epoll")
 MOST_PASSES = 4  # over what was redirected; what is left is tried again with the next round
 AVOIDED = 0.2  # seconds in which a node is not asked again after it left a request unanswered, at least
-
-
-class Avoided(StoreUnavailable):
-    """Nothing was sent: the node has just left another request unanswered."""
 
 
 class ClusterWatchdog(WatchdogConnection):
@@ -216,36 +212,39 @@ class ClusterWatchdog(WatchdogConnection):
     def _exchange(
         self, commands: list[protocol.Command], give_up: float, wanted: Sequence[str] = ()
     ) -> tuple[list[Any], list[LeaseholdError | None]]:
-        """As in the base; each reply and each confirmation is that of the node that has the slot of its command."""
-        batch = Batch(self._server, commands, wanted)
-        self._refresh(None, give_up)
+        """As in the base; each reply and each confirmation is that of the node that has the slot of its command. A map
+        that is in doubt is right for most of them: they do not wait until it was read."""
+        cluster, batch = self._server, Batch(self._server, commands, wanted)
+        if not cluster.masters():
+            self._read_map(None, give_up)
         for _ in range(MOST_PASSES):
             parts = batch.by_node()
             self._send_parts(parts, give_up)
             failed = batch.take(parts)
-            if failed is not None:
-                self._refresh(failed, give_up)
+            if failed is not None or (batch.without_node and cluster.stale()):
+                self._read_map(failed, (time.monotonic() + give_up) / 2)
             if not batch.left or time.monotonic() >= give_up - PAUSE:
                 break
             if batch.paused:
                 time.sleep(PAUSE)
+        if cluster.stale():
+            self._read_map(None, (time.monotonic() + give_up) / 2)
         return batch.outcomes, batch.doubts
 
-    def _refresh(self, failed: Node | None, give_up: float) -> None:
-        """Read the map when it is in doubt. Without a map every command fails."""
-        if failed is not None or self._server.stale():
-            try:
-                self._connection.read_map(failed, give_up)
-            except LeaseholdError as error:
-                self._server.unreadable = str(error)
+    def _read_map(self, failed: Node | None, give_up: float) -> None:
+        """Without a map every command fails."""
+        try:
+            self._connection.read_map(failed, give_up)
+        except LeaseholdError as error:
+            self._server.unreadable = str(error)
 
     def _send_parts(self, parts: Sequence[Part], give_up: float) -> None:
         """Everything is sent before any reply is read; to nodes that we are connected to first, because connecting may
-        take a while. What has arrived when the time is over counts. Confirmations come last: a node that lacks replicas
-        does not delay the replies of the others."""
+        take a while, and to those that did not answer lately last. What has arrived when the time is over counts.
+        Confirmations come last: a node that lacks replicas does not delay the replies of the others."""
         sent = []
         began = time.monotonic()
-        for part in sorted(parts, key=lambda part: not self._connection.connected(part.node)):
+        for part in sorted(parts, key=lambda part: (not self._connection.connected(part.node), part.node.down_at)):
             try:
                 sent.append((part, *self._begin_exchange(part, give_up)))
             except LeaseholdError as error:
@@ -284,7 +283,7 @@ class ClusterWatchdog(WatchdogConnection):
         return connection, socket
 
     def _avoid(self, node: Node, began: float) -> None:
-        self._server.doubt()
+        self._server.doubt(node)
         now = time.monotonic()
         self._avoided[node] = now + max(now - began, AVOIDED)
 
