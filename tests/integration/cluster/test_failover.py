@@ -109,7 +109,8 @@ def test_a_node_that_hangs_costs_only_its_own_leases(flavour: str) -> None:
         doubted: list[str] = []
         party = company.party(observers=[lambda event: doubted.append(event.lease.fence) if is_doubt(event) else None])
         masters = cluster.masters
-        leases = [party.do(acquiring(company.resource_at(node), ttl=2)) for node in masters]
+        names = [company.resource_at(node) for node in masters]
+        leases = [party.do(acquiring(name, ttl=3)) for name in names]
         until(lambda: all(calls(node, "pexpire") for node in masters), "all are renewed")
         masters[0].freeze()
         try:

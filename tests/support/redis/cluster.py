@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from leasehold.stores.redis.cluster.store import ClusterStore
 from tests.support.parties import FLAVOURS, Party, Step
@@ -84,9 +85,20 @@ class Company:
             party.close()
 
 
+_observers: WeakKeyDictionary[RedisServer, Any] = WeakKeyDictionary()
+
+
+def observer(node: RedisServer) -> Any:
+    """The one client that looks at a node again and again: a new one for each look would be a load of its own."""
+    found = _observers.get(node)
+    if found is None or found not in node._clients:  # closed since then
+        found = _observers[node] = node.client()
+    return found
+
+
 def calls(node: RedisServer, *commands: str) -> int:
     """How often these commands came from clients or scripts since the company met."""
-    stats: Any = node.client().info("commandstats")
+    stats: Any = observer(node).info("commandstats")
     return sum(stats.get(f"cmdstat_{command}", {}).get("calls", 0) for command in commands)
 
 
