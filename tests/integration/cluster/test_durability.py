@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
 
+from leasehold._core.ops import Renew, Renewed
+from leasehold.coordinator import Leasehold
 from leasehold.errors import LeaseholdError, LeaseLost, StoreUnavailable, Unsupported
 from leasehold.stores.redis import durable
 from tests.support.parties import FLAVOURS, Step
@@ -200,6 +205,36 @@ def test_a_lease_is_confirmed_while_its_slot_moves(company: Company) -> None:
     until(lambda: calls(move.target, "pexpire") > before + 1, "and goes on there")
     lease.check()
     assert party.do(releasing(lease))
+
+
+def test_a_node_that_takes_the_slot_over_confirms_too(company: Company) -> None:
+    """ASK: the Renew, and what waits for it, go to the node in one write behind ASKING."""
+    party = company.party()
+    party.do(acquiring("job:1", ttl=30))
+    (held,) = party.hold._engine.watchdog.leases()
+    renew = Renew("job:1", held.owner, held.fence, 30_000, budget_ms=3000, durability=ONE)
+    assert party.do(partial(asking, renew)) == Renewed(30_000)
+    node = company.node("job:1")
+    assert calls(node, "asking") and calls(node, "wait")
+    company.cluster.cut_replication(node)
+    with pytest.raises(StoreUnavailable, match="no replicas that confirmed"):
+        party.do(partial(asking, renew))
+
+
+def asking(renew: Renew, hold: Any) -> Any:
+    """As one that was sent on by another node."""
+    store = hold._engine.store
+    node = store._server.owner(store._server.slot(renew.resource))
+    give_up = time.monotonic() + renew.budget_ms / 1000
+    if isinstance(hold, Leasehold):
+        with closing(store.connection()) as connection:
+            return connection.at(node).send(renew, True, give_up)
+
+    async def ask() -> Any:
+        with closing(store.listen(lambda push: None)) as connection:
+            return await connection._node(node).send(renew, True, give_up)
+
+    return ask()
 
 
 # ---------------------------------------------------------------- failover and disks
