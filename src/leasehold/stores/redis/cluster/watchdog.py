@@ -7,7 +7,7 @@ import math
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from leasehold._core.holding import Holding
@@ -124,50 +124,33 @@ class ClusterWatchdog(WatchdogConnection):
         return super().execute_many([self._server.stored(op) for op in ops])
 
     def _renew_many(self, batches: Sequence[Sequence[Holding]], give_up: float) -> list[Sequence[int] | LeaseholdError]:
-        """A command for each slot, all in one write for each node. While a slot moves, its leases are on two nodes, and
-        each gets a command of its own. Of a batch of which only some were not renewed, each of those is renewed alone:
-        the others are not to suffer for a node that does not answer."""
-        together = [(number, places) for number, batch in enumerate(batches) for places in self._by_slot(batch)]
-        replies = self._renew_places(batches, together, give_up)
-        moving = [at for at, reply in enumerate(replies) if _moving(reply) and len(together[at][1]) > 1]
-        if moving and time.monotonic() < give_up - PAUSE:
-            apart = [(number, [place]) for number, places in map(together.__getitem__, moving) for place in places]
-            for at in reversed(moving):
-                del together[at], replies[at]
-            together += apart
-            replies += self._renew_places(batches, apart, give_up)
+        """A command for each slot, all in one write for each node. Of a batch of which only some were not renewed, each
+        of those is renewed alone: the others are not to suffer for a node that does not answer. So is each of a slot
+        that moves, because it may be on either of two nodes."""
+        cluster = self._server
+        commands: list[protocol.Command] = []
+        places: list[tuple[int, list[int]]] = []  # of each command: its batch, and where its leases are in that
+        for number, batch in enumerate(batches):
+            by_slot: dict[int, list[int]] = {}
+            for at, one in enumerate(batch):
+                by_slot.setdefault(cluster.slot(one.name.text), []).append(at)
+            for together in by_slot.values():
+                leases = [batch[at] for at in together]
+                many = [(cluster.stored_name(one.name.text), one.owner, one.fence, one.ttl_ms, 0) for one in leases]
+                commands.append(protocol.renewals(many))
+                places.append((number, together))
         errors: list[list[LeaseholdError]] = [[] for _ in batches]
         left_out: list[list[int]] = [[] for _ in batches]
-        for (number, places), reply in zip(together, replies, strict=True):
+        for (number, together), reply in zip(places, self._exchange(commands, give_up)[0], strict=True):
             if isinstance(reply, LeaseholdError):
-                errors[number].append(reply)
-                left_out[number] += places
+                errors[number] += [] if _moving(reply) else [reply]
+                left_out[number] += together
             else:
-                left_out[number] += [places[place - 1] for place in reply]
+                left_out[number] += [together[place - 1] for place in reply]
         return [
             wrong[-1] if wrong and len(out) == len(batch) else sorted(out)
             for batch, wrong, out in zip(batches, errors, left_out, strict=True)
         ]
-
-    def _by_slot(self, batch: Sequence[Holding]) -> Iterable[list[int]]:
-        """Where the leases of each slot are in the batch."""
-        found: dict[int, list[int]] = {}
-        for at, one in enumerate(batch):
-            found.setdefault(self._server.slot(one.name.text), []).append(at)
-        return found.values()
-
-    def _renew_places(
-        self, batches: Sequence[Sequence[Holding]], places: list[tuple[int, list[int]]], give_up: float
-    ) -> list[Any]:
-        """One command for the leases at some places of a batch, and so on."""
-        stored = self._server.stored_name
-        commands = []
-        for number, together in places:
-            leases = [batches[number][at] for at in together]
-            commands.append(
-                protocol.renewals([(stored(one.name.text), one.owner, one.fence, one.ttl_ms, 0) for one in leases])
-            )
-        return self._exchange(commands, give_up)[0]
 
     def _execute_all(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
         """While a slot moves, scripts of several keys are refused. A renewal that changes nothing can do with one key.
