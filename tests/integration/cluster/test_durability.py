@@ -46,6 +46,18 @@ def replica_of(company: Company, resource: str) -> RedisServer:
     return replica
 
 
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that lacks its replica answers WAIT soon."""
+    monkeypatch.setattr(durable, "SHARE", 0.2)
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that lacks its replica answers WAIT after all time is over."""
+    monkeypatch.setattr(durable, "SHARE", 100.0)
+
+
 def test_a_grant_that_the_replica_of_its_node_has(company: Company) -> None:
     """When the acquire returns the lease is there: no wait is needed to see it."""
     party = company.party()
@@ -56,6 +68,7 @@ def test_a_grant_that_the_replica_of_its_node_has(company: Company) -> None:
     assert all(calls(node, "wait") for node in company.cluster.masters)
 
 
+@pytest.mark.usefixtures("brief")
 def test_too_few_replicas(company: Company) -> None:
     """The lease is given back, and the error names the node and says how many are missing. The other nodes go on."""
     party = company.party()
@@ -109,6 +122,7 @@ def test_scripts_that_are_forgotten(company: Company) -> None:
     assert lease.state == "held" and has(replica_of(company, "job:1"), "job:1")
 
 
+@pytest.mark.usefixtures("brief")
 def test_several_locks_at_once(company: Company) -> None:
     """Each is confirmed; if one is not, none is held."""
     party = company.party("namespace", namespace="shop", durability=ONE)
@@ -125,12 +139,6 @@ def test_several_locks_at_once(company: Company) -> None:
 # ---------------------------------------------------------------- slots that move
 
 
-@pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that lacks its replica answers WAIT after all time is over."""
-    monkeypatch.setattr(durable, "SHARE", 100.0)
-
-
 @pytest.mark.usefixtures("endless")
 def test_a_slot_has_moved_to_a_node_whose_replica_answers(company: Company) -> None:
     """MOVED: the replica of the old node is cut off. Nobody waits for the reply to WAIT there, and the new node
@@ -145,6 +153,7 @@ def test_a_slot_has_moved_to_a_node_whose_replica_answers(company: Company) -> N
     assert lease.remaining() > 60 and lease.state == "held"
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_slot_has_moved_to_a_node_without_a_replica(company: Company) -> None:
     """MOVED: the replica of the old node answers WAIT at once. That does not count: it did not renew the lease."""
     party = company.party()
@@ -212,6 +221,7 @@ def test_a_lease_is_confirmed_while_its_slot_moves(company: Company) -> None:
     assert party.do(releasing(lease))
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_node_that_takes_the_slot_over_confirms_too(company: Company) -> None:
     """ASK: the Renew, and what waits for it, go to the node in one write behind ASKING."""
     party = company.party()

@@ -17,6 +17,8 @@ from tests.support.servers.clock import OneClock
 from tests.support.servers.replicas import is_empty
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.soak  # test_durability is for each time
+
 
 @pytest.fixture(scope="module")
 def replicated_cluster() -> Iterator[tuple[OneClock, TurnedCluster]]:
@@ -39,21 +41,7 @@ def scene(request: pytest.FixtureRequest, replicated_cluster: tuple[OneClock, Tu
     scene.close()
 
 
-FEW = (
-    "a_second_is_refused_while_held",
-    "extend_never_brings_back",
-    "the_watchdog_renews",
-    "a_ticket_hands_the_lease_over",
-    "readers_hold_together",
-)
-
-
-def marked(name: str) -> object:
-    """A few are played each time; the rest is for the soak."""
-    return pytest.param(name, marks=() if name in FEW else pytest.mark.soak)
-
-
-@pytest.mark.parametrize("name", [marked(name) for name in CASES if not of_several(name)])
+@pytest.mark.parametrize("name", [name for name in CASES if not of_several(name)])
 def test_contract_with_confirmed_leases(name: str, scene: Scene) -> None:
     """The case holds."""
     CASES[name](scene)
