@@ -138,21 +138,26 @@ class WatchdogConnection:
         shared leases; those of leases that are held alone come by ``renew_many``. None: that one was not renewed, and
         the script does not say why."""
         groups: list[list[Any]] = self._groups(ops) if together else [[op] for op in ops]
-        commands = [_command(group) for group in groups]
+        in_bulk = [self._in_bulk(group) if together else None for group in groups]
+        commands = [bulk or protocol.command(group[0]) for bulk, group in zip(in_bulk, groups, strict=True)]
         replies, doubts = self._exchange(commands, give_up, [durable.durability(group[0]) for group in groups])
         outcomes: list[Reply | LeaseholdError | None] = []
-        for group, reply, doubt in zip(groups, replies, doubts, strict=True):
+        for group, bulk, reply, doubt in zip(groups, in_bulk, replies, doubts, strict=True):
             if isinstance(reply, LeaseholdError):
                 outcomes += [reply] * len(group)
-            elif len(group) == 1:
+            elif bulk is None:
                 found = protocol.decode(reply, group[0])
                 outcomes.append(doubt if doubt is not None and type(found) is Renewed else found)
             else:
-                renewed: list[Reply | LeaseholdError | None] = [Renewed(op.ttl_ms) for op in group]
+                renewed: list[Reply | LeaseholdError | None] = [doubt or Renewed(op.ttl_ms) for op in group]
                 for place in reply:
                     renewed[place - 1] = None
                 outcomes += renewed
         return outcomes
+
+    def _in_bulk(self, group: list[Any]) -> protocol.Command | None:
+        """The one command for several renewals, whose reply names those that were not renewed."""
+        return protocol.shared_renewals(map(as_renewal, group)) if len(group) > 1 else None
 
     def _groups(self, ops: Sequence[StoreOp]) -> list[list[Any]]:
         """The ops in order; those that may travel in one script together."""
@@ -220,10 +225,9 @@ class WatchdogConnection:
         return replies
 
 
-def _command(group: list[Any]) -> protocol.Command:
-    if len(group) == 1:
-        return protocol.command(group[0])
-    return protocol.shared_renewals([(op.resource, op.owner, op.fence, op.ttl_ms, op.number) for op in group])
+def as_renewal(op: Any) -> tuple[str, str, int, int, int]:
+    """A Renew that only sets the end anew, for a command that has many."""
+    return (op.resource, op.owner, op.fence, op.ttl_ms, op.number)
 
 
 def _with_texts(commands: list[protocol.Command]) -> list[protocol.Command]:

@@ -12,7 +12,7 @@ from functools import partial
 
 from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any
-from leasehold._core.ops import Renew, Renewed, Reply, StoreOp
+from leasehold._core.ops import Renew, Renewed, StoreOp
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import durable, failures, protocol
 from leasehold.stores.redis.cluster.batch import Avoided, Batch, Part
@@ -26,6 +26,7 @@ from leasehold.stores.redis.watchdog_connection import (
     MANY,
     Outcomes,
     WatchdogConnection,
+    as_renewal,
 )
 
 system: Any = select  # what it has depends on the system
@@ -153,32 +154,24 @@ class ClusterWatchdog(WatchdogConnection):
         ]
 
     def _execute_all(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
-        """While a slot moves, scripts of several keys are refused. A renewal that changes nothing can do with one key.
-        So can one that has to be confirmed, which is sent so at first, and behind the others: none of them waits for
-        its confirmation. One that was not renewed is sent as it is, to learn why."""
-        confirmed = {at for at, op in enumerate(ops) if durable.durability(op) and _simple(op)}
-        others = [at for at in range(len(ops)) if at not in confirmed]
-        found = dict(zip(others, super()._execute_all([ops[at] for at in others], give_up), strict=True))
-        with_one_key = [at for at, op in enumerate(ops) if at in confirmed or (_moving(found[at]) and _simple(op))]
-        if not with_one_key:
-            return [found[at] for at in others]
-        found |= self._renew_with_one_key({at: ops[at] for at in with_one_key}, give_up)
-        unclear = [at for at in with_one_key if at not in found]
-        found |= zip(unclear, super()._execute_all([ops[at] for at in unclear], give_up), strict=True)
-        return [found[at] for at in range(len(ops))]
+        """While a slot moves, scripts of several keys are refused: renewals that can do with one key are tried so."""
+        outcomes = super()._execute_all(ops, give_up)
+        moving: dict[int, Any] = {at: op for at, op in enumerate(ops) if _moving(outcomes[at]) and _simple(op)}
+        if moving and time.monotonic() < give_up - PAUSE:
+            commands = [protocol.renewals([as_renewal(op)]) for op in moving.values()]
+            wanted = [op.durability for op in moving.values()]
+            replies, doubts = self._exchange(commands, give_up, wanted)
+            for (at, op), reply, doubt in zip(moving.items(), replies, doubts, strict=True):
+                if reply == []:  # the places of those that were not renewed
+                    outcomes[at] = doubt or Renewed(op.ttl_ms)
+        return outcomes
 
-    def _renew_with_one_key(self, renews: dict[int, Any], give_up: float) -> dict[int, Reply | LeaseholdError]:
-        """What came of each, but for those that were not renewed: the script does not say why."""
-        ops = renews.values()
-        commands = [protocol.renewals([(op.resource, op.owner, op.fence, op.ttl_ms, op.number)]) for op in ops]
-        replies, doubts = self._exchange(commands, give_up, [op.durability for op in ops])
-        found: dict[int, Reply | LeaseholdError] = {}
-        for (at, op), reply, doubt in zip(renews.items(), replies, doubts, strict=True):
-            if isinstance(reply, LeaseholdError):
-                found[at] = reply
-            elif not reply:
-                found[at] = doubt or Renewed(op.ttl_ms)
-        return found
+    def _in_bulk(self, group: list[Any]) -> protocol.Command | None:
+        """A renewal that has to be confirmed is sent with its one key at once: each refusal costs the connection on
+        which the node still waits for its replicas."""
+        if durable.durability(group[0]) and _simple(group[0]):
+            return protocol.renewals(map(as_renewal, group))
+        return super()._in_bulk(group)
 
     def _groups(self, ops: Sequence[StoreOp]) -> list[list[Any]]:
         groups: list[list[Any]] = []
@@ -216,6 +209,8 @@ class ClusterWatchdog(WatchdogConnection):
 
     def _read_map(self, failed: Node | None, give_up: float) -> None:
         """Without a map every command fails."""
+        if time.monotonic() >= give_up:
+            return
         try:
             self._connection.read_map(failed, give_up)
         except LeaseholdError as error:
