@@ -61,8 +61,8 @@ def sqlite(request: pytest.FixtureRequest, flavour: str) -> Opened:
 class TurnedCluster(RedisCluster):
     """Three masters that see the clock which the cases turn. It jumps by hours, and no node fails for that."""
 
-    def __init__(self, clock: OneClock, *options: str) -> None:
-        super().__init__(3, 0, *options, clocks=False, node_timeout_ms=1_000_000_000)
+    def __init__(self, clock: OneClock, *options: str, replicas: int = 0) -> None:
+        super().__init__(3, replicas, *options, clocks=False, node_timeout_ms=1_000_000_000)
         self._clock, self._joined = clock, False
         for node in self.nodes:
             node.clock = clock

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from leasehold.coordinator import Leasehold
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe.events import NotRenewed
+from leasehold.stores.redis.cluster.store import ClusterStore
 from tests.support.parties import FLAVOURS
 from tests.support.redis.cluster import Company, acquiring, calls, releasing
 from tests.support.servers.cluster import RedisCluster
@@ -106,7 +109,8 @@ def test_a_node_that_hangs_costs_only_its_own_leases(flavour: str) -> None:
         doubted: list[str] = []
         party = company.party(observers=[lambda event: doubted.append(event.lease.fence) if is_doubt(event) else None])
         masters = cluster.masters
-        leases = [party.do(acquiring(company.resource_at(node), ttl=2)) for node in masters]
+        names = [company.resource_at(node) for node in masters]
+        leases = [party.do(acquiring(name, ttl=3)) for name in names]
         until(lambda: all(calls(node, "pexpire") for node in masters), "all are renewed")
         masters[0].freeze()
         try:
@@ -125,3 +129,36 @@ def test_a_node_that_hangs_costs_only_its_own_leases(flavour: str) -> None:
 def is_doubt(event: Any) -> bool:
     """Whether a renewal has failed."""
     return isinstance(event, NotRenewed)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_map_that_cannot_be_read_delays_no_renewal(flavour: str, redis_cluster: RedisCluster) -> None:
+    """It is in doubt, and another thread waits for a node that hangs to tell it: renewals go where the nodes were."""
+    company = Company(flavour, redis_cluster)
+    party = company.party()
+    leases = [party.do(acquiring(company.resource_at(node), ttl=1.5)) for node in redis_cluster.masters]
+    cluster = party.hold._engine.store._server
+    with cluster.reading:
+        before = [calls(node, "pexpire") for node in redis_cluster.masters]
+
+        def renewed() -> bool:
+            cluster.doubt()
+            cluster.read_at = 0.0
+            now = [calls(node, "pexpire") for node in redis_cluster.masters]
+            return all(after > begun + 3 for begun, after in zip(before, now, strict=True))
+
+        until(renewed, "all are renewed, again and again")
+        for lease in leases:
+            lease.check()
+    company.close()
+
+
+def test_a_node_that_did_not_answer_is_asked_last(redis_cluster: RedisCluster) -> None:
+    """Who needs the map does not wait for it first."""
+    store = ClusterStore(redis_cluster.url)
+    with closing(Leasehold(store)) as hold:
+        hold.lock("job").try_acquire()
+        cluster = store._server
+        first = cluster.candidates(None)[0]
+        cluster.doubt(first)
+        assert cluster.candidates(None)[-1] is first

@@ -70,6 +70,19 @@ def test_a_lock_is_held_while_its_slot_moves(company: Company) -> None:
     assert party.do(releasing(lease))
 
 
+def test_several_leases_of_one_slot_while_it_moves(company: Company) -> None:
+    """Some are on the old owner and some on the new one: no command may name both, and each is renewed where it is."""
+    party = company.party("namespace", namespace="shop")
+    leases = [party.do(acquiring(f"job:{number}", ttl=1.5)) for number in range(4)]
+    with moving(company, "shop") as move:
+        move.keys(*[f"lock:v1:{{shop}}/job:{number}}}:owner" for number in range(2)])
+        before = calls(move.target, "pexpire"), calls(move.source, "pexpire")
+        until(lambda: calls(move.target, "pexpire") >= before[0] + 6, "those at the new owner are renewed three times")
+        assert calls(move.source, "pexpire") > before[1] + 2
+        for lease in leases:
+            lease.check()
+
+
 def test_a_waiter_keeps_its_place_when_the_slot_moves(company: Company) -> None:
     """Those who wait get the lock in the order in which they came, on the new node."""
     holder, first, second = (company.party() for _ in range(3))

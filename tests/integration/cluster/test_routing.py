@@ -232,8 +232,9 @@ def test_a_client_with_commands_of_its_own_is_refused(redis_cluster: RedisCluste
 @pytest.mark.parametrize("program", EVERY, ids=lambda find: find.__name__)
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_each_server_program(program: Callable[[], str], flavour: str) -> None:
-    """A lock is held, waited for, and handed on by a push, also where there are no channels of slots."""
-    with RedisCluster(executable=program()) as cluster:
+    """A lock is held, waited for, and handed on by a push, also where there are no channels of slots. A lease that its
+    replica has confirmed is renewed there, and where its slot moves to."""
+    with RedisCluster(3, 1, executable=program()) as cluster:
         company = Company(flavour, cluster)
         holder, waiter = company.party(), company.party()
         lease = holder.do(acquiring("job:1", ttl=60))
@@ -243,6 +244,11 @@ def test_each_server_program(program: Callable[[], str], flavour: str) -> None:
         assert waiting.result(20).fence > lease.fence
         published = sum(calls(node, "publish", "spublish") for node in cluster.nodes)
         assert published == 1
+        kept = holder.do(acquiring("job:2", ttl=2, durability="replicas:1"))
+        company.move("job:2")
+        before = calls(company.node("job:2"), "pexpire")
+        until(lambda: calls(company.node("job:2"), "pexpire") > before + 1, "it is renewed at the new node")
+        assert holder.do(releasing(kept)) and calls(company.node("job:2"), "wait")
         company.close()
 
 

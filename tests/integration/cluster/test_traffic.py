@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasehold.errors import LeaseLost
+from leasehold.observe.events import Renewed
 from leasehold.stores.redis.cluster.nodes import slot_of
-from tests.support.parties import Step
-from tests.support.redis.cluster import Company, acquiring, calls, releasing, taking
+from tests.support.parties import FLAVOURS, Step
+from tests.support.redis.cluster import Company, acquiring, calls, observer, releasing, taking
+from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.redis import RedisServer
 from tests.support.waiting import until
 
@@ -82,20 +86,64 @@ def listeners(node: RedisServer, count: int) -> bool:
     return len(channels(node)) >= count
 
 
-def test_renewals_are_batched_by_node(company: Company) -> None:
-    """One write for each node and round, and a command for each slot: resources of one slot share it."""
-    party = company.party(namespace=None)
-    leases = [party.do(acquiring(f"job:{at}", ttl=1.5)) for at in range(60)]
-    slots = {slot_of(f"{{job:{at}}}") for at in range(60)}
-    until(
-        lambda: sum(calls(node, "pexpire") for node in company.cluster.masters) >= 2 * len(leases),
-        "all are renewed twice",
-    )
-    for lease in leases:
-        lease.check()
-    connections = sum(len(node.client().client_list(_type="pubsub")) for node in company.cluster.masters)
-    assert connections <= 2 * len(company.cluster.masters)  # of the party, and of its watchdog
-    assert len(slots) > 50
+class Renewals:
+    """Counts, as an observer, how often each lease was renewed."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int | None] = Counter()
+
+    def __call__(self, event: Any) -> None:
+        """Note it."""
+        if isinstance(event, Renewed):
+            self._counts[event.lease.fence] += 1
+
+    def all(self, leases: list[Any], times: int) -> bool:
+        """Whether each of these was renewed so often."""
+        return all(self._counts[lease.fence] >= times for lease in leases)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_renewals_are_batched_by_node(flavour: str) -> None:
+    """One request for each node and round, whatever the number of leases: it is read at once, and has a command for
+    each slot."""
+    with RedisCluster() as cluster:  # a replica would send requests of its own
+        company, renewals = Company(flavour, cluster), Renewals()
+        party = company.party(observers=[renewals])
+        leases = [party.do(acquiring(f"job:{at}", ttl=2)) for at in range(60)]
+        until(lambda: renewals.all(leases, 1), "all are renewed, and the watchdog is connected")
+        before = [(reads(node), calls(node, "evalsha")) for node in cluster.masters]
+        until(lambda: renewals.all(leases, 4), "all are renewed again and again")
+        for node, (requests, commands) in zip(cluster.masters, before, strict=True):
+            assert calls(node, "evalsha") - commands >= 3 * (reads(node) - requests)
+        for lease in leases:
+            lease.check()
+        company.close()
+
+
+def reads(node: RedisServer) -> int:
+    """How often a node has read from a client."""
+    found: Any = observer(node).info("stats")
+    return int(found["total_reads_processed"])
+
+
+def test_leases_of_one_slot_are_one_command(company: Company) -> None:
+    """Twelve leases in three slots, each on another node: three commands for a round."""
+    renewals = Renewals()
+    party = company.party(observers=[renewals])
+    slots = [company.slot(company.resource_at(node)) for node in company.cluster.masters]
+    names = [name for slot in slots for name in names_in(slot, 4)]
+    leases = [party.do(acquiring(name, ttl=2)) for name in names]
+    until(lambda: renewals.all(leases, 1), "all are renewed, and every node knows the script")
+    before = [(calls(node, "evalsha"), calls(node, "pexpire")) for node in company.cluster.masters]
+    until(lambda: renewals.all(leases, 4), "all are renewed again and again")
+    for node, (commands, renewed) in zip(company.cluster.masters, before, strict=True):
+        assert calls(node, "pexpire") - renewed >= 3 * (calls(node, "evalsha") - commands) > 0
+
+
+def names_in(slot: int, count: int) -> list[str]:
+    """Resources in one slot."""
+    every = map("job:{}".format, range(1_000_000))
+    return list(islice((name for name in every if slot_of(f"{{{name}}}") == slot), count))
 
 
 def test_a_channel_whose_slot_moves_is_replaced(company: Company) -> None:

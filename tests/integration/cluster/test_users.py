@@ -30,9 +30,10 @@ def set_user(cluster: RedisCluster, *rules: str) -> None:
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_the_user_of_the_page_may_do_all_that_is_needed(redis_cluster: RedisCluster, flavour: str) -> None:
-    """Locks, waiters with pushes, moves of slots, listings: with the lines of the pages, and nothing else."""
+    """Locks, waiters with pushes, moves of slots, listings, confirmed leases: with the lines of the pages, and nothing
+    else."""
     assert LINE and MORE
-    set_user(redis_cluster, *LINE[1].split(), *MORE[1].split())
+    set_user(redis_cluster, *LINE[1].split(), *MORE[1].split(), "+wait")
     try:
         company = Company(flavour, redis_cluster)
         url = redis_cluster.url.replace("://", "://leasehold:password@")
@@ -44,6 +45,7 @@ def test_the_user_of_the_page_may_do_all_that_is_needed(redis_cluster: RedisClus
             company.move("job:1")
             holder.do(releasing(lease))
             waiter.do(releasing(waiting.result(20)))
+        assert holder.do(acquiring("job:2", durability="replicas:1"))
         assert sum(calls(node, "spublish") for node in redis_cluster.masters)
         assert [refusal for node in redis_cluster.masters for refusal in calls_refused(node)] == []
         for party in (holder, waiter):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from leasehold.stores.redis.cluster.store import ClusterStore
 from tests.support.parties import FLAVOURS, Party, Step
@@ -42,9 +44,10 @@ class Company:
         node = self.node(resource)
         return next(one for one in self.cluster.masters if one is not node)
 
-    def resource_at(self, node: RedisServer) -> str:
-        """One that this master decides about."""
-        return next(name for name in map("job:{}".format, range(10_000)) if self.node(name) is node)
+    def resource_at(self, node: RedisServer, number: int = 0) -> str:
+        """One that this master decides about: the first, or a later one."""
+        names = (name for name in map("job:{}".format, range(10_000)) if self.node(name) is node)
+        return next(islice(names, number, None))
 
     def move(self, resource: str) -> None:
         """Its slot, with all keys, to another master."""
@@ -82,9 +85,20 @@ class Company:
             party.close()
 
 
+_observers: WeakKeyDictionary[RedisServer, Any] = WeakKeyDictionary()
+
+
+def observer(node: RedisServer) -> Any:
+    """The one client that looks at a node again and again: a new one for each look would be a load of its own."""
+    found = _observers.get(node)
+    if found is None or found not in node._clients:  # closed since then
+        found = _observers[node] = node.client()
+    return found
+
+
 def calls(node: RedisServer, *commands: str) -> int:
     """How often these commands came from clients or scripts since the company met."""
-    stats: Any = node.client().info("commandstats")
+    stats: Any = observer(node).info("commandstats")
     return sum(stats.get(f"cmdstat_{command}", {}).get("calls", 0) for command in commands)
 
 

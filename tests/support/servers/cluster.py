@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.clock import WallClock
 from tests.support.servers.redis import RedisServer, credentials
-from tests.support.servers.replicas import FILLED, is_empty
+from tests.support.servers.replicas import CUT, FILLED, is_empty
 from tests.support.servers.server import restore, start_together
 from tests.support.waiting import PATIENCE, until
 
@@ -41,6 +41,10 @@ def _view(node: RedisServer) -> dict[str, Member]:
         for line in lines
         if len(line) > 7 and "handshake" not in line[2]
     }
+
+
+def _is_apart(replica: RedisServer) -> bool:
+    return b"$9\r\nconnected" not in replica.ask("ROLE")
 
 
 class Move:
@@ -129,6 +133,7 @@ class RedisCluster:
             for _ in range(size * (1 + replicas))
         ]
         self.moves: list[Move] = []  # those that have not ended
+        self._cut: list[RedisServer] = []  # replicas that their masters do not reach
         self._ids: dict[str, RedisServer] = {}
         self._clients: list[Any] = []
         self._stack = ExitStack()
@@ -237,13 +242,33 @@ class RedisCluster:
         self.settle()
         return self.owner(slot)
 
+    def cut_replication(self, master: RedisServer) -> None:
+        """From now on nothing reaches the replicas of this master; all nodes live on.
+
+        As in ``RedisReplicas``: a replica that shows a wrong password is refused.
+        """
+        for replica in self.replicas_of(master):
+            self.say(replica, f"CONFIG SET masterauth {CUT}")
+            self._cut.append(replica)
+            replica.ask("CLIENT KILL TYPE master")
+            until(partial(_is_apart, replica), "the replica is cut off")
+
+    def heal(self) -> None:
+        """The links that were cut are there again, and the replicas in step."""
+        while self._cut:
+            replica = self._cut.pop()
+            if replica.awake:
+                self.say(replica, f'CONFIG SET masterauth "{self._login[-1] if self._login else ""}"')
+        self.settle()
+
     def restart(self, node: RedisServer) -> None:
         """End a node in peace if it runs, start it, and wait until it has its place."""
         node.restart()
         self.settle()
 
     def settle(self) -> None:
-        """Wait until all nodes that answer have the same view, every slot is served and every replica connected."""
+        """Wait until all nodes that answer have the same view, every slot is served, and every replica is connected or
+        cut off."""
         until(self._settled, "all nodes of the Cluster agree")
 
     def wipe(self) -> None:
@@ -251,7 +276,7 @@ class RedisCluster:
         self._close_clients()
         restore(self.nodes)
         self._set_clocks(0)
-        self.settle()
+        self.heal()
         masters = self.masters
         for master in masters:
             master.wipe()
@@ -338,7 +363,7 @@ class RedisCluster:
         return (
             b"cluster_state:ok" in said
             and f"cluster_slots_ok:{SLOTS}".encode() in said
-            and (member.master == "-" or b"$9\r\nconnected" in node.ask("ROLE"))
+            and (member.master == "-" or node in self._cut or not _is_apart(node))
         )
 
     def _set_clocks(self, seconds: float) -> None:

@@ -11,7 +11,7 @@ import os
 import time
 from binascii import b2a_base64
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import hiredis
 
@@ -91,15 +91,15 @@ class RedisConnection:
             raise
         return protocol.decode(reply, op)
 
-    def _renew_durably(self, op: Renew, give_up: float) -> Reply:
-        """Both commands in one write on one socket."""
+    def _renew_durably(self, op: Renew, give_up: float, before: tuple[protocol.Command, ...] = ()) -> Reply:
+        """All commands in one write on one socket, those that have to stand ``before`` the Renew too."""
         command, sent = protocol.command(op), time.monotonic()
         try:
             socket = self.connect(give_up)
             for attempt in (command, protocol.with_text(command)):
                 wait = durable.confirmation(op.durability, give_up - time.monotonic())
-                reply, confirmed = socket.exchange_many((attempt, wait), give_up)
-                if type(reply) is not ReplyError or not str(reply).startswith("NOSCRIPT"):
+                reply, confirmed = self._confirmed(socket, (*before, attempt, wait), give_up)
+                if type(reply) is not ReplyError or durable.refused(reply):
                     break
         except NotSent as error:
             self.drop()
@@ -110,11 +110,23 @@ class RedisConnection:
         if self._check_at != NEVER and time.monotonic() - sent > SLOW_REPLY:
             self._doubt(socket, give_up)
         if type(reply) is ReplyError:
-            reply = self._after_error(reply, op, give_up)
+            raise self._server.refusal(reply) from reply
         renewed = protocol.decode(reply, op)
         if type(renewed) is Renewed:
             durable.check(self._server.name, op.durability, confirmed)
         return renewed
+
+    def _confirmed(self, socket: RedisSocket, commands: Sequence[protocol.Command], give_up: float) -> tuple[Any, Any]:
+        """The last two replies. When the last but one is a refusal, the last is not waited for: it confirms nothing,
+        and a server that lacks replicas would let us wait until the time is over."""
+        replies: list[Any] = []
+        socket.send_many(commands, give_up)
+        socket.receive_many(replies, len(commands) - 1, give_up, more=True)
+        if durable.refused(replies[-1]):
+            self.drop()
+            return replies[-1], None
+        socket.receive_many(replies, len(commands), give_up)
+        return replies[-2], replies[-1]
 
     def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same as ``execute`` for the first claim of an acquire, quicker: most of it is packed already."""

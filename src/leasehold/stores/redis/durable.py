@@ -6,12 +6,14 @@ have confirmed, or the time is over; an event loop therefore uses one of its own
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import hiredis
 
 from leasehold._core.durability import copies
 from leasehold._core.light_typing import Any
 from leasehold._core.ops import Renew, StoreOp
-from leasehold.errors import StoreUnavailable, Unsupported
+from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.protocol import Command
 
@@ -28,6 +30,29 @@ def confirmation(wanted: str, seconds: float) -> Command:
     ms = max(int(seconds * 1000 * SHARE), 1)  # 0 would wait for ever
     replicas, fsync = copies(wanted)
     return ("WAITAOF", 1, 0, ms) if fsync else ("WAIT", replicas, ms)
+
+
+def confirmations(wanted: Iterable[str], seconds: float) -> dict[str, Command]:
+    """Those that wait for all of these, one after the other, at most that long together."""
+    each = sorted({one for one in wanted if one})
+    return {one: confirmation(one, seconds / len(each)) for one in each}
+
+
+def refused(reply: Any) -> bool:
+    """True for the error reply to a renewal that leaves nothing to wait for. A server that does not know the script is
+    sent it in full, and waited for again."""
+    return isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("NOSCRIPT")
+
+
+def doubt(server: str, wanted: str, reply: Any) -> LeaseholdError | None:
+    """Why the reply to a confirmation, or what came in its place, does not confirm the renewals before it."""
+    if isinstance(reply, LeaseholdError):
+        return reply
+    try:
+        check(server, wanted, reply)
+    except LeaseholdError as error:
+        return error
+    return None
 
 
 def check(server: str, wanted: str, reply: Any) -> None:

@@ -271,17 +271,22 @@ class LoopConnection:
             self._waits._closed = self._closed
         return self._waits
 
-    async def renew_durably(self, op: Renew, give_up: float) -> Reply:
-        """Both commands are sent on one socket without a pause."""
+    async def renew_durably(self, op: Renew, give_up: float, before: tuple[protocol.Command, ...] = ()) -> Reply:
+        """All commands are sent on one socket without a pause, those that have to stand ``before`` the Renew too. The
+        confirmation of one that was refused is not waited for, as in ``RedisConnection``."""
         command = protocol.command(op)
         socket = await self._ready(give_up)
         sent = self._loop.time()
         try:
             for attempt in (command, protocol.with_text(command)):
                 wait = durable.confirmation(op.durability, give_up - self._loop.time())
-                replies = [socket.request(pack(one), give_up) for one in (attempt, wait)]
-                reply, confirmed = [await one for one in replies]
-                if type(reply) is not ReplyError or not str(reply).startswith("NOSCRIPT"):
+                *_, renewal, confirmation = [socket.request(pack(one), give_up) for one in (*before, attempt, wait)]
+                reply = await renewal
+                if durable.refused(reply):
+                    self._leave(socket)
+                    break
+                confirmed = await confirmation
+                if type(reply) is not ReplyError:
                     break
         except NotSent as error:
             raise failures.unreachable(self._server.name, error) from error
@@ -290,7 +295,7 @@ class LoopConnection:
         if self._check_at != NEVER and self._loop.time() - sent > SLOW_REPLY:
             await self._check_late_reply(socket)
         if type(reply) is ReplyError:
-            reply = await self._after_error(reply, op, give_up)
+            raise self._server.refusal(reply) from reply
         renewed = protocol.decode(reply, op)
         if type(renewed) is Renewed:
             durable.check(self._server.name, op.durability, confirmed)

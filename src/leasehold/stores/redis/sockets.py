@@ -138,12 +138,13 @@ class RedisSocket:
         give_up = min(give_up, time.monotonic() + self._reply_timeout)
         self._send(b"".join(map(pack, commands)), give_up)
 
-    def receive_many(self, replies: list[Any], count: int, give_up: float) -> None:
-        """The second half. What has arrived is read even when the time is over."""
+    def receive_many(self, replies: list[Any], count: int, give_up: float, more: bool = False) -> None:
+        """The second half. What has arrived is read even when the time is over. ``more``: others are to come, and the
+        socket is busy until they are read."""
         give_up = min(give_up, time.monotonic() + self._reply_timeout)
         while len(replies) < count:
             replies.append(self._receive(give_up))
-        self.busy = False
+        self.busy = more
 
     def wait(self, seconds: float) -> None:
         """Wait for a push, at most that long."""

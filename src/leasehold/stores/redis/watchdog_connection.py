@@ -138,24 +138,26 @@ class WatchdogConnection:
         shared leases; those of leases that are held alone come by ``renew_many``. None: that one was not renewed, and
         the script does not say why."""
         groups: list[list[Any]] = self._groups(ops) if together else [[op] for op in ops]
-        commands = [_command(group) for group in groups]
-        wanted = sorted({one for op in ops if (one := durable.durability(op))})
-        seconds = (give_up - time.monotonic()) / max(len(wanted), 1)
-        waits = [durable.confirmation(one, seconds) for one in wanted]  # behind all renewals, so that none waits for it
-        replies, waited = self._exchange(commands, give_up, waits)
+        in_bulk = [self._in_bulk(group) if together else None for group in groups]
+        commands = [bulk or protocol.command(group[0]) for bulk, group in zip(in_bulk, groups, strict=True)]
+        replies, doubts = self._exchange(commands, give_up, [durable.durability(group[0]) for group in groups])
         outcomes: list[Reply | LeaseholdError | None] = []
-        for group, reply, confirmations in zip(groups, replies, waited, strict=True):
+        for group, bulk, reply, doubt in zip(groups, in_bulk, replies, doubts, strict=True):
             if isinstance(reply, LeaseholdError):
                 outcomes += [reply] * len(group)
-            elif len(group) == 1:
-                confirmed = dict(zip(wanted, confirmations, strict=True))
-                outcomes.append(self._confirmed(protocol.decode(reply, group[0]), group[0], confirmed))
+            elif bulk is None:
+                found = protocol.decode(reply, group[0])
+                outcomes.append(doubt if doubt is not None and type(found) is Renewed else found)
             else:
-                renewed: list[Reply | LeaseholdError | None] = [Renewed(op.ttl_ms) for op in group]
+                renewed: list[Reply | LeaseholdError | None] = [doubt or Renewed(op.ttl_ms) for op in group]
                 for place in reply:
                     renewed[place - 1] = None
                 outcomes += renewed
         return outcomes
+
+    def _in_bulk(self, group: list[Any]) -> protocol.Command | None:
+        """The one command for several renewals, whose reply names those that were not renewed."""
+        return protocol.shared_renewals(map(as_renewal, group)) if len(group) > 1 else None
 
     def _groups(self, ops: Sequence[StoreOp]) -> list[list[Any]]:
         """The ops in order; those that may travel in one script together."""
@@ -170,34 +172,35 @@ class WatchdogConnection:
             together = plain
         return groups
 
-    def _confirmed(self, reply: Reply, op: StoreOp, confirmed: dict[str, Any]) -> Reply | LeaseholdError:
-        """The reply; or the error of a renewal that had to be confirmed and was not."""
-        wanted = durable.durability(op)
-        if not wanted or type(reply) is not Renewed:
-            return reply
-        waited = confirmed[wanted]
-        try:
-            if isinstance(waited, LeaseholdError):
-                raise waited
-            durable.check(self._server.name, wanted, waited)
-        except LeaseholdError as error:
-            return error
-        return reply
-
     def _exchange(
-        self, commands: list[protocol.Command], give_up: float, waits: Sequence[protocol.Command] = ()
-    ) -> tuple[list[Any], list[list[Any]]]:
-        """A reply or an error of ours for each command, and for each the replies to the ``waits`` that were sent behind
-        it. A script that the server does not know is sent in full, and waited for again."""
+        self, commands: list[protocol.Command], give_up: float, wanted: Sequence[str] = ()
+    ) -> tuple[list[Any], list[LeaseholdError | None]]:
+        """A reply or an error of ours for each command; and for each of which a confirmation is ``wanted``, why it was
+        not confirmed. A script that the server does not know is sent in full, and waited for again."""
         count = len(commands)
-        replies = self._send([*commands, *waits], give_up)
-        replies, waited = replies[:count], [replies[count:]] * count
+        wanted = wanted or [""] * count
+        replies, waited = self._send_and_wait(commands, wanted, give_up)
+        confirmed = [waited] * count
         missing = [at for at, one in enumerate(replies) if type(one) is ReplyError and _unknown_script(one)]
         if missing:
-            again = self._send([*_with_texts([commands[at] for at in missing]), *waits], give_up)
+            again, waited = self._send_and_wait(
+                _with_texts([commands[at] for at in missing]), [wanted[at] for at in missing], give_up
+            )
             for place, at in enumerate(missing):
-                replies[at], waited[at] = again[place], again[len(missing) :]
-        return [self._refusal(one) if type(one) is ReplyError else one for one in replies], waited
+                replies[at], confirmed[at] = again[place], waited
+        doubts = [
+            durable.doubt(self._server.name, one, found[one]) if one else None
+            for one, found in zip(wanted, confirmed, strict=True)
+        ]
+        return [self._refusal(one) if type(one) is ReplyError else one for one in replies], doubts
+
+    def _send_and_wait(
+        self, commands: list[protocol.Command], wanted: Sequence[str], give_up: float
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The replies, and those of the confirmations. These are behind all commands, so that none waits for them."""
+        waits = durable.confirmations(wanted, give_up - time.monotonic())
+        replies = self._send([*commands, *waits.values()], give_up)
+        return replies[: len(commands)], dict(zip(waits, replies[len(commands) :], strict=True))
 
     def _refusal(self, reply: BaseException) -> LeaseholdError:
         if failures.demoted(reply):
@@ -222,10 +225,9 @@ class WatchdogConnection:
         return replies
 
 
-def _command(group: list[Any]) -> protocol.Command:
-    if len(group) == 1:
-        return protocol.command(group[0])
-    return protocol.shared_renewals([(op.resource, op.owner, op.fence, op.ttl_ms, op.number) for op in group])
+def as_renewal(op: Any) -> tuple[str, str, int, int, int]:
+    """A Renew that only sets the end anew, for a command that has many."""
+    return (op.resource, op.owner, op.fence, op.ttl_ms, op.number)
 
 
 def _with_texts(commands: list[protocol.Command]) -> list[protocol.Command]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 
 from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import LISTINGS, Group, Push, Reply, StoreOp
+from leasehold._core.ops import LISTINGS, Group, Push, Renew, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
@@ -31,6 +31,12 @@ def new_channel() -> str:
     """The address of a thread or an event loop, the same for every node: each makes a channel of its own of it, where
     it can."""
     return f"{ADDRESS}{os.urandom(12).hex()}"
+
+
+def within(op: StoreOp, seconds: float) -> StoreOp:
+    """The same op, if no more time is left."""
+    left_ms = max(int(seconds * 1000), 1)
+    return op._replace(budget_ms=left_ms) if op.budget_ms > left_ms else op
 
 
 class NodeConnection(RedisConnection):
@@ -58,7 +64,10 @@ class NodeConnection(RedisConnection):
         return self._socket is not None
 
     def execute(self, op: StoreOp) -> Reply:
-        return super().execute(self._addressed(op, time.monotonic() + op.budget_ms / 1000))
+        if type(op) in ADDRESSED:
+            give_up = time.monotonic() + op.budget_ms / 1000
+            op = within(self._addressed(op, give_up), give_up - time.monotonic())
+        return super().execute(op)
 
     def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         node = self._server
@@ -89,16 +98,15 @@ class NodeConnection(RedisConnection):
         return protocol.push(self._channel, message[2]) if message[0] in MESSAGES else None
 
     def send(self, op: StoreOp, asking: bool, give_up: float) -> Reply:
-        """Within the time that is left."""
-        left_ms = max(int((give_up - time.monotonic()) * 1000), 1)
-        if op.budget_ms > left_ms:
-            op = op._replace(budget_ms=left_ms)
+        op = within(op, give_up - time.monotonic())
         if not asking:
             return self.execute(op)
         op = self._addressed(op, give_up)
         self.ready(give_up)
         if not self._gets_pushes:
             op = protocol.without_pushes(op)
+        if type(op) is Renew and op.durability:
+            return self._renew_durably(op, give_up, (ASKING,))
         command = protocol.command(op)
         reply = self._ask(command, give_up)
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):

@@ -9,12 +9,12 @@ from copy import copy
 
 from leasehold._core.driver import drive_async
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import LISTINGS, Group, Push, Reply, StoreOp
+from leasehold._core.ops import LISTINGS, Group, Push, Renew, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
 from leasehold.stores.redis.cluster.addressing import ADDRESSED, at_node, prepare
-from leasehold.stores.redis.cluster.connection import ASKING, MESSAGES, new_channel
+from leasehold.stores.redis.cluster.connection import ASKING, MESSAGES, new_channel, within
 from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.cluster.routing import MAP, AskForMap, ReadMap, Routing, Send, Step, key_of, read_map
 from leasehold.stores.redis.connection import ReplyError
@@ -42,7 +42,10 @@ class NodeLoopConnection(LoopConnection):
         return self._socket is not None
 
     async def execute_async(self, op: StoreOp) -> Reply:
-        return await super().execute_async(await self._addressed(op, self._loop.time() + op.budget_ms / 1000))
+        if type(op) in ADDRESSED:
+            give_up = self._loop.time() + op.budget_ms / 1000
+            op = within(await self._addressed(op, give_up), give_up - self._loop.time())
+        return await super().execute_async(op)
 
     async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         node = self._server
@@ -81,16 +84,15 @@ class NodeLoopConnection(LoopConnection):
                 self._notify(push)
 
     async def send(self, op: StoreOp, asking: bool, give_up: float) -> Reply:
-        """Within the time that is left."""
-        left_ms = max(int((give_up - self._loop.time()) * 1000), 1)
-        if op.budget_ms > left_ms:
-            op = op._replace(budget_ms=left_ms)
+        op = within(op, give_up - self._loop.time())
         if not asking:
             return await self.execute_async(op)
         op = await self._addressed(op, give_up)
         await self._ready(give_up)
         if not self._gets_pushes:
             op = protocol.without_pushes(op)
+        if type(op) is Renew and op.durability:
+            return await self._for_waiting().renew_durably(op, give_up, (ASKING,))
         command = protocol.command(op)
         reply = await self._ask(command, give_up)
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):

@@ -25,7 +25,7 @@ from leasehold.stores.redis.server import Server
 from leasehold.stores.redis.target import Target
 
 SLOTS = 16384
-CUT_OFF_SECONDS = 10.0  # after which a node that said that the Cluster is down is asked for the map as before
+CUT_OFF_SECONDS = 10.0  # after which a node that did not answer, or was cut off, is asked for the map as before
 READ_AGAIN_AFTER = 1.0  # seconds between two reads of the map because of redirections
 SHARDED = 7  # the first version with channels of slots
 MOST_TAGS = 200_000  # tried until one is in a slot of a node; one of a single slot is found among these
@@ -103,7 +103,7 @@ class Node(Server):
         self.wanted = False  # a connection to it was opened, so that pushes for holders may come from it
         self.sharded = False  # until a handshake shows that it has such channels
         self.tag = ""
-        self.down_at = -math.inf  # when it last said that the Cluster is down: it may be cut off from the others
+        self.down_at = -math.inf  # when it last did not answer, or said that the Cluster is down: it may be cut off
         self._cluster = cluster
 
     def channel(self, address: str) -> str:
@@ -274,7 +274,7 @@ class Cluster:
         self._forget_tags()
 
     def doubt(self, down: Node | None = None) -> None:
-        """A node did not answer, or says that the Cluster is ``down``: another may have taken its place."""
+        """Another node may have taken the place of one that did not answer, or says that the Cluster is ``down``."""
         self.doubted = True
         if down is not None:
             down.down_at = time.monotonic()
@@ -284,8 +284,8 @@ class Cluster:
         return self.doubted and time.monotonic() - self.read_at >= READ_AGAIN_AFTER
 
     def candidates(self, without: Node | None) -> list[Node]:
-        """Whom to ask for the map: first those that answer, then those that may be cut off, last one that did not
-        answer."""
+        """Whom to ask for the map: first those that answer, then those that may hang or be cut off, last one that has
+        just failed."""
         known = dict.fromkeys([*self._masters, *self._seeds])
         recently = time.monotonic() - CUT_OFF_SECONDS
         return sorted(known, key=lambda node: (node is without, node.down_at > recently))

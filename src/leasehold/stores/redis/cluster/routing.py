@@ -19,6 +19,7 @@ from leasehold.stores.redis.failures import TooManyConnections
 
 FEW_HOPS = 5
 PAUSE = 0.02  # seconds, while the keys of a slot are on two nodes
+LAST_TRY = 0.2  # seconds that must be left for a try after such a pause: a reply that comes too late is no definite no
 MAP = ("CLUSTER", "SLOTS")
 
 
@@ -101,16 +102,11 @@ class Routing(NamedTuple):
                 return (yield Send(node, asked is not None, payload))
             except Redirected as error:
                 hops += 1
-                if error.word == "CLUSTERDOWN":
-                    yield from self._down(slot, node, error, hops)
-                    asked = None
-                    continue
-                if self.now() >= self.give_up - PAUSE:
-                    self.cluster.doubt()
+                goes_on, asked = yield from self._redirected(slot, node, error.word, error.address, hops)
+                if not goes_on:
                     raise
-                asked = yield from self._redirected(slot, error.word, error.address, hops)
             except OutcomeUnknown:
-                self.cluster.doubt()
+                self.cluster.doubt(node)
                 raise
             except StoreUnavailable as error:
                 hops += 1
@@ -122,17 +118,17 @@ class Routing(NamedTuple):
                 if self.cluster.owner(slot) is node:
                     raise
 
-    def _down(self, slot: int, node: Node, error: Redirected, hops: int) -> Generator[Step, Any, None]:
-        """The Cluster is down, or this node is cut off from the others, which may have given the slot to another."""
+    def _moved_when_down(self, slot: int, node: Node, hops: int) -> Generator[Step, Any, bool]:
+        """The Cluster is down, or this node is cut off from the others. Returns whether these have given the slot to
+        another."""
         self.cluster.doubt(node)
         if hops > FEW_HOPS or self.now() >= self.give_up - PAUSE:
-            raise error
+            return False
         try:
             yield ReadMap(node)
         except StoreUnavailable:
-            raise error from None
-        if self.cluster.owner(slot) is node:
-            raise error
+            return False
+        return self.cluster.owner(slot) is not node
 
     def _owner(self, slot: int) -> Generator[Step, Any, Node]:
         node = self.cluster.owner(slot)
@@ -144,17 +140,22 @@ class Routing(NamedTuple):
         return node
 
     def _redirected(
-        self, slot: int, word: str, address: Address | None, hops: int
-    ) -> Generator[Step, Any, Node | None]:
-        """Returns the node that takes the slot over, if it is to be sent there."""
-        if address is None or hops > FEW_HOPS:  # for a moment two nodes may name each other
+        self, slot: int, node: Node, word: str, address: Address | None, hops: int
+    ) -> Generator[Step, Any, tuple[bool, Node | None]]:
+        """Returns whether to try again, and the node that takes the slot over if it is to be sent there."""
+        if word == "CLUSTERDOWN":
+            return (yield from self._moved_when_down(slot, node, hops)), None
+        pauses = address is None or hops > FEW_HOPS  # for a moment two nodes may name each other
+        if self.now() >= self.give_up - (LAST_TRY if pauses else PAUSE):
+            self.cluster.doubt()
+            return False, None
+        if pauses:
             yield Pause(PAUSE)
-        if address is None:
-            return None
-        if word == "ASK":
-            return self.cluster.announced(address)
-        self.cluster.moved(slot, address)
-        return None
+        if address is not None and word == "ASK":
+            return True, self.cluster.announced(address)
+        if address is not None:
+            self.cluster.moved(slot, address)
+        return True, None
 
     def _refresh(self) -> Generator[Step, Any, None]:
         """Read the map if it is in doubt. One that cannot be read is used as it is, if there is one."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ClusterStore(RedisStore):
     """Implements ``_core.ports.Store``. Making one connects to nothing; the first op does."""
 
-    capabilities = RedisStore.capabilities._replace(durability=False, one_slot=True)
+    capabilities = RedisStore.capabilities._replace(one_slot=True)
     fails_in_parts = True  # a node that does not answer says nothing of the others
     _server: Cluster  # type: ignore[assignment]  # all that the base needs of a server
 

@@ -8,16 +8,17 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any
-from leasehold._core.ops import StoreOp
+from leasehold._core.ops import Renew, Renewed, StoreOp
 from leasehold.errors import LeaseholdError, StoreUnavailable
-from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.cluster.connection import ASKING, ClusterConnection, NodeConnection
+from leasehold.stores.redis import durable, failures, protocol
+from leasehold.stores.redis.cluster.batch import Avoided, Batch, Part
+from leasehold.stores.redis.cluster.connection import ClusterConnection, NodeConnection
 from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.cluster.routing import PAUSE
-from leasehold.stores.redis.connection import ReplyError
 from leasehold.stores.redis.sockets import Broken, RedisSocket
 from leasehold.stores.redis.watchdog_connection import (
     CONNECT_PAUSE,
@@ -25,16 +26,13 @@ from leasehold.stores.redis.watchdog_connection import (
     MANY,
     Outcomes,
     WatchdogConnection,
+    as_renewal,
 )
 
 system: Any = select  # what it has depends on the system
 EPOLL = hasattr(select, "epoll")
 MOST_PASSES = 4  # over what was redirected; what is left is tried again with the next round
 AVOIDED = 0.2  # seconds in which a node is not asked again after it left a request unanswered, at least
-
-
-class Avoided(StoreUnavailable):
-    """Nothing was sent: the node has just left another request unanswered."""
 
 
 class ClusterWatchdog(WatchdogConnection):
@@ -128,7 +126,8 @@ class ClusterWatchdog(WatchdogConnection):
 
     def _renew_many(self, batches: Sequence[Sequence[Holding]], give_up: float) -> list[Sequence[int] | LeaseholdError]:
         """A command for each slot, all in one write for each node. Of a batch of which only some were not renewed, each
-        of those is renewed alone: the others are not to suffer for a node that does not answer."""
+        of those is renewed alone: the others are not to suffer for a node that does not answer. So is each of a slot
+        that moves, because it may be on either of two nodes."""
         cluster = self._server
         commands: list[protocol.Command] = []
         places: list[tuple[int, list[int]]] = []  # of each command: its batch, and where its leases are in that
@@ -145,7 +144,7 @@ class ClusterWatchdog(WatchdogConnection):
         left_out: list[list[int]] = [[] for _ in batches]
         for (number, together), reply in zip(places, self._exchange(commands, give_up)[0], strict=True):
             if isinstance(reply, LeaseholdError):
-                errors[number].append(reply)
+                errors[number] += [] if _moving(reply) else [reply]
                 left_out[number] += together
             else:
                 left_out[number] += [together[place - 1] for place in reply]
@@ -153,6 +152,26 @@ class ClusterWatchdog(WatchdogConnection):
             wrong[-1] if wrong and len(out) == len(batch) else sorted(out)
             for batch, wrong, out in zip(batches, errors, left_out, strict=True)
         ]
+
+    def _execute_all(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
+        """While a slot moves, scripts of several keys are refused: renewals that can do with one key are tried so."""
+        outcomes = super()._execute_all(ops, give_up)
+        moving: dict[int, Any] = {at: op for at, op in enumerate(ops) if _moving(outcomes[at]) and _simple(op)}
+        if moving and time.monotonic() < give_up - PAUSE:
+            commands = [protocol.renewals([as_renewal(op)]) for op in moving.values()]
+            wanted = [op.durability for op in moving.values()]
+            replies, doubts = self._exchange(commands, give_up, wanted)
+            for (at, op), reply, doubt in zip(moving.items(), replies, doubts, strict=True):
+                if reply == []:  # the places of those that were not renewed
+                    outcomes[at] = doubt or Renewed(op.ttl_ms)
+        return outcomes
+
+    def _in_bulk(self, group: list[Any]) -> protocol.Command | None:
+        """A renewal that has to be confirmed is sent with its one key at once: each refusal costs the connection on
+        which the node still waits for its replicas."""
+        if durable.durability(group[0]) and _simple(group[0]):
+            return protocol.renewals(map(as_renewal, group))
+        return super()._in_bulk(group)
 
     def _groups(self, ops: Sequence[StoreOp]) -> list[list[Any]]:
         groups: list[list[Any]] = []
@@ -167,65 +186,72 @@ class ClusterWatchdog(WatchdogConnection):
         return groups
 
     def _exchange(
-        self, commands: list[protocol.Command], give_up: float, waits: Sequence[protocol.Command] = ()
-    ) -> tuple[list[Any], list[list[Any]]]:
-        """A reply or an error of ours for each, from whichever node has its slot. There are no ``waits``: the store of
-        a Cluster has no ``durability``."""
-        batch = Batch(self._server, commands)
-        self._refresh(None, give_up)
+        self, commands: list[protocol.Command], give_up: float, wanted: Sequence[str] = ()
+    ) -> tuple[list[Any], list[LeaseholdError | None]]:
+        """As in the base; each reply and each confirmation is that of the node that has the slot of its command. A map
+        that is in doubt is right for most of them: they do not wait until it was read."""
+        cluster, batch = self._server, Batch(self._server, commands, wanted)
+        if not cluster.masters():
+            self._read_map(None, give_up)
         for _ in range(MOST_PASSES):
             parts = batch.by_node()
-            replies = self._send_parts(parts, give_up)
-            failed = batch.take(parts, replies)
-            if failed is not None:
-                self._refresh(failed, give_up)
+            self._send_parts(parts, give_up)
+            failed = batch.take(parts)
+            if failed is not None or (batch.without_node and cluster.stale()):
+                self._read_map(failed, (time.monotonic() + give_up) / 2)
             if not batch.left or time.monotonic() >= give_up - PAUSE:
                 break
             if batch.paused:
                 time.sleep(PAUSE)
-        return batch.outcomes, [[] for _ in commands]
+        if cluster.stale():
+            self._read_map(None, (time.monotonic() + give_up) / 2)
+        return batch.outcomes, batch.doubts
 
-    def _refresh(self, failed: Node | None, give_up: float) -> None:
-        """Read the map when it is in doubt. Without a map every command fails."""
-        if failed is not None or self._server.stale():
-            try:
-                self._connection.read_map(failed, give_up)
-            except LeaseholdError as error:
-                self._server.unreadable = str(error)
+    def _read_map(self, failed: Node | None, give_up: float) -> None:
+        """Without a map every command fails."""
+        if time.monotonic() >= give_up:
+            return
+        try:
+            self._connection.read_map(failed, give_up)
+        except LeaseholdError as error:
+            self._server.unreadable = str(error)
 
-    def _send_parts(self, parts: dict[Node, list[protocol.Command]], give_up: float) -> dict[Node, list[Any]]:
+    def _send_parts(self, parts: Sequence[Part], give_up: float) -> None:
         """Everything is sent before any reply is read; to nodes that we are connected to first, because connecting may
-        take a while. What has arrived when the time is over counts."""
-        found: dict[Node, list[Any]] = {}
+        take a while, and to those that did not answer lately last. What has arrived when the time is over counts.
+        Confirmations come last: a node that lacks replicas does not delay the replies of the others."""
         sent = []
         began = time.monotonic()
-        for node in sorted(parts, key=lambda node: not self._connection.connected(node)):
+        for part in sorted(parts, key=lambda part: (not self._connection.connected(part.node), part.node.down_at)):
             try:
-                sent.append((node, *self._begin_exchange(node, parts[node], give_up)))
+                sent.append((part, *self._begin_exchange(part, give_up)))
             except LeaseholdError as error:
-                found[node] = [error] * len(parts[node])
-        for node, connection, socket in sent:
-            replies = found[node] = []
-            try:
-                socket.receive_many(replies, len(parts[node]), give_up)
-                socket.used = time.monotonic()
-            except Broken as broken:
+                part.fail(error)
+        for part, connection, socket in sent:
+            self._receive(part, connection, partial(part.receive, socket, give_up), began)
+        for part, connection, socket in sent:
+            if part.refused():  # nothing has to be confirmed, and the node may wait for long
                 connection.drop()
-                self._avoid(node, began)
-                replies += [failures.unanswered(node.name, broken)] * (len(parts[node]) - len(replies))
-        return found
+            elif part.waits and not part.failed:
+                self._receive(part, connection, partial(part.receive_confirmations, socket, give_up), began)
 
-    def _begin_exchange(
-        self, node: Node, commands: list[protocol.Command], give_up: float
-    ) -> tuple[NodeConnection, RedisSocket]:
-        began = time.monotonic()
+    def _receive(self, part: Part, connection: NodeConnection, receive: Callable[[], None], began: float) -> None:
+        try:
+            receive()
+        except Broken as broken:
+            connection.drop()
+            self._avoid(part.node, began)
+            part.fail(failures.unanswered(part.node.name, broken))
+
+    def _begin_exchange(self, part: Part, give_up: float) -> tuple[NodeConnection, RedisSocket]:
+        node, began = part.node, time.monotonic()
         if began < self._avoided.get(node, 0.0):
             raise Avoided(f"{node.name} did not answer a moment ago")
         connection = self._connection.at(node)
         connected = connection.connected()
         try:
             socket = connection.ready(give_up if connected else began + (give_up - began) / 2)
-            socket.send_many(commands, give_up)
+            part.send(socket, give_up)
         except Broken as broken:
             connection.drop()
             raise failures.unanswered(node.name, broken) from broken
@@ -235,76 +261,16 @@ class ClusterWatchdog(WatchdogConnection):
         return connection, socket
 
     def _avoid(self, node: Node, began: float) -> None:
-        self._server.doubt()
+        self._server.doubt(node)
         now = time.monotonic()
         self._avoided[node] = now + max(now - began, AVOIDED)
 
 
-class Batch:
-    """Commands on their way to several nodes. ``outcomes`` has the last reply or error of each."""
+def _simple(op: StoreOp) -> bool:
+    """True for a renewal that only sets the end anew, even if that has to be confirmed."""
+    return type(op) is Renew and protocol.plain(op._replace(durability=""))
 
-    def __init__(self, cluster: Cluster, commands: list[protocol.Command]) -> None:
-        self._cluster = cluster
-        self._commands = commands
-        self._slots = [slot_of(command[3]) for command in commands]
-        self._asking: dict[int, Node] = {}
-        self._in_full: set[int] = set()
-        self._order: dict[Node, list[tuple[int, bool]]] = {}
-        self.outcomes: list[Any] = [None] * len(commands)
-        self.left: list[int] = list(range(len(commands)))
-        self.paused = False  # the keys of a slot are on two nodes: wait a moment
 
-    def by_node(self) -> dict[Node, list[protocol.Command]]:
-        """What is left to send. The first command of a script that a node does not have goes there in full."""
-        parts: dict[Node, list[protocol.Command]] = {}
-        self._order = {}
-        taught = set()
-        for at in self.left:
-            node = self._asking.get(at) or self._cluster.owner(self._slots[at])
-            if node is None:
-                self.outcomes[at] = self._cluster.unserved(self._slots[at])
-                continue
-            command = self._commands[at]
-            if at in self._in_full and (node, command[1]) not in taught:
-                taught.add((node, command[1]))
-                command = protocol.with_text(command)
-            asking = at in self._asking
-            parts.setdefault(node, []).extend([ASKING, command] if asking else [command])
-            self._order.setdefault(node, []).extend([(at, False), (at, True)] if asking else [(at, True)])
-        return parts
-
-    def take(self, parts: dict[Node, list[protocol.Command]], replies: dict[Node, list[Any]]) -> Node | None:
-        """Note the replies. Returns a node that could not be reached."""
-        failed = None
-        self.left, self.paused = [], False
-        for node in parts:
-            for (at, counts), reply in zip(self._order[node], replies[node], strict=True):
-                if counts:
-                    self._asking.pop(at, None)
-                    self.outcomes[at] = self._outcome(at, node, reply)
-                    if type(self.outcomes[at]) is StoreUnavailable and type(reply) is StoreUnavailable:
-                        failed = node
-                        self.left.append(at)
-        return failed
-
-    def _outcome(self, at: int, node: Node, reply: Any) -> Any:
-        if type(reply) is not ReplyError:
-            return reply
-        if str(reply).startswith("NOSCRIPT") and at not in self._in_full:
-            self._in_full.add(at)
-            self.left.append(at)
-            return node.refusal(reply)
-        error = node.refusal(reply)
-        error.__cause__ = reply
-        if isinstance(error, Redirected):
-            if error.word == "MOVED" and error.address is not None:
-                self._cluster.moved(self._slots[at], error.address)
-            elif error.word == "ASK" and error.address is not None:
-                self._asking[at] = self._cluster.announced(error.address)
-            elif error.word == "CLUSTERDOWN":
-                self._cluster.doubt(node)
-                return error
-            else:
-                self.paused = True
-            self.left.append(at)
-        return error
+def _moving(reply: object) -> bool:
+    """True for the refusal of a command whose keys are on their way from one node to another."""
+    return isinstance(reply, Redirected) and reply.word in ("ASK", "TRYAGAIN")
