@@ -425,8 +425,9 @@ class LoopConnection:
             socket.abort()
             return False
         if now > self._check_at:
-            self._check_at = now + self._server.check_every
-            if not await self._server.confirms_async(socket.target):
+            right = await self._server.confirms_async(socket.target)
+            self._check_at = self._loop.time() + self._server.believed_for
+            if not right:
                 self._leave(socket)
                 return False
         return True
@@ -461,7 +462,7 @@ class LoopConnection:
             self._in_tls_handshake = False
         server.checked = True
         self._socket = socket
-        self._check_at = self._loop.time() + server.check_every
+        self._check_at = self._loop.time() + server.believed_for
 
     async def _open_socket(self, target: Target) -> AsyncRedisSocket:
         socket = None

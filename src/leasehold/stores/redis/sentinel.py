@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ASK_SECONDS = 1.0  # for one Sentinel, connecting included; less where less time is left
 CONFIRM_EVERY = 1.0  # seconds for which a connection in use believes that its server is the primary
+CONFIRM_SOON = 0.1  # the same, while a Sentinel holds that server to be down: it may be replaced at any moment
 LONGEST_SILENCE = 10.0  # seconds until another Sentinel is asked, where several did not answer
 RETRY_PAUSE = 0.1  # seconds until the Sentinels are asked again, while a failover is under way
 LAST_ATTEMPT = 0.2  # seconds that are not divided between several attempts any more; with half of it none begins
@@ -70,7 +71,6 @@ class SentinelServer(Server):
     """The primary of a service, as all connections of a store share it."""
 
     store_name = "sentinel"
-    check_every = CONFIRM_EVERY
 
     def __init__(self, sentinels: Sentinels) -> None:
         super().__init__(sentinels.primary)
@@ -80,6 +80,7 @@ class SentinelServer(Server):
         self._epoch = -1  # the highest that was seen
         self._primary: tuple[str, int] | None = None
         self._ask_at = 0.0  # when a Sentinel is asked next whether the primary is still the same
+        self._believed_until = 0.0  # by all connections: none believes longer in what another has learnt
         self._silent = 0  # Sentinels that did not answer that question, since the last that did
 
     # ------------------------------------------------------------ names
@@ -94,6 +95,10 @@ class SentinelServer(Server):
         if self._primary is None:
             return f"Redis of {self.place}"
         return f"Redis at {self._target_at(*self._primary)}, the primary of {self.place}"
+
+    @property
+    def believed_for(self) -> float:
+        return self._believed_until - time.monotonic()
 
     # ------------------------------------------------------------ connecting
 
@@ -239,8 +244,8 @@ class SentinelServer(Server):
         return best
 
     def _confirmation(self, give_up: float) -> Generator[Question, list[Any], None]:
-        """Learn the primary from the Sentinel whose turn it is. As long as the primary serves, Sentinels that are down
-        harm nobody: they are asked less often."""
+        """Learn the primary from the Sentinel whose turn it is. Where it does not answer, the next use asks the next
+        one. As long as the primary serves, Sentinels that are all down harm nobody: they are asked less often."""
         targets = self._sentinels.targets
         with self._lock:
             self._turn += 1
@@ -250,8 +255,9 @@ class SentinelServer(Server):
         except Broken:
             with self._lock:
                 self._silent += 1
-                pause = min(CONFIRM_EVERY * 2**self._silent, LONGEST_SILENCE)
-                self._ask_at = time.monotonic() + pause
+                beyond_all = self._silent - len(targets) + 1
+                pause = min(CONFIRM_EVERY * 2**beyond_all, LONGEST_SILENCE) if beyond_all > 0 else 0.0
+                self._ask_at = self._believed_until = time.monotonic() + pause
             return
         self._adopt(answer)
 
@@ -323,7 +329,8 @@ class SentinelServer(Server):
                     log.debug("the primary of %s is %s:%d now", self.place, answer.host, answer.port)
                 self.checked = False  # its configuration is another server's
             self._primary, self._epoch = answer[:2], answer.epoch
-            self._ask_at, self._silent = time.monotonic() + CONFIRM_EVERY, 0
+            self._ask_at = self._believed_until = time.monotonic() + (CONFIRM_SOON if answer.down else CONFIRM_EVERY)
+            self._silent = 0
 
     # ------------------------------------------------------------ sockets
 

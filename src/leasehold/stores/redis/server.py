@@ -29,7 +29,6 @@ class Server:
     as Sentinel, overrides ``locate``, ``confirms`` and what belongs to them."""
 
     store_name = "redis"  # as a table of guarantees has it: a server that Sentinels name promises something else
-    check_every = math.inf  # seconds after which a connection in use asks whether its server is still the right one
     trouble = ""  # why the last attempt of an event loop failed, while there are others
 
     def __init__(self, target: Target) -> None:
@@ -49,6 +48,11 @@ class Server:
     def name(self) -> str:
         """As errors name it."""
         return self.target.server
+
+    @property
+    def believed_for(self) -> float:
+        """Seconds until a connection in use asks whether its server is still the right one."""
+        return math.inf
 
     def locate(self, give_up: float) -> Target:
         """Where to connect now."""
