@@ -280,13 +280,14 @@ _sentinel = {
     "client_crash": CRASHED_HOLDER.shown_by(f"{SENTINEL}::test_a_killed_holder"),
     "process_pause": PAUSED_HOLDER.shown_by(f"{SENTINEL}::test_a_frozen_holder"),
     "server_pause": _lost(
-        "Sentinels promote a replica, which may lack the last grants; the old primary is not believed when it goes on, "
-        "because its role is checked first.",
+        "Sentinels promote a replica, which may lack the last grants; what the old primary answers when it goes on is "
+        "not believed, except for one second at most after a Sentinel has last named it.",
         f"{SENTINEL}::test_a_primary_is_stopped_and_comes_back",
     ),
     "partition": _lost(
-        "The old primary goes on for the clients on its side until it is reached again, beside the new one: both "
-        "grant, and their fences follow two clocks.",
+        "A client that is cut off together with the old primary keeps its leases there and gets new ones, beside those "
+        "of the new primary, until the network is whole: both grant, and their fences follow two clocks. "
+        "min-replicas-to-write bounds that.",
         f"{SENTINEL}::test_a_primary_is_cut_off_from_its_sentinels",
         fences="lost",
     ),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import leasehold
+from leasehold import StoreUnavailable
 from leasehold._core.guarantee_table import TABLE
 from tests.integration.guarantees.faults import backup, crash, evict, power_failure
 from tests.support.guarantees import LONG, Writer, claim, show, show_a_frozen_holder, show_a_killed_holder
@@ -83,7 +84,8 @@ def old_side(behind: RedisSentinel) -> Iterator[tuple[str, list[Proxy]]]:
 
 
 def test_a_primary_is_cut_off_from_its_sentinels(behind: RedisSentinel, old_side: tuple[str, list[Proxy]]) -> None:
-    """Both primaries grant. A later fence of the old one, whose clock is a little behind, is lower: it is refused."""
+    """A client is cut off together with it, and both primaries grant. A later fence of the old one, whose clock is a
+    little behind, is lower: it is refused. Without its replica the old one stops, where it is told to."""
     url, networks = old_side
     old, data = behind.primary, Writer()
     set_clock(old, -10)
@@ -93,13 +95,21 @@ def test_a_primary_is_cut_off_from_its_sentinels(behind: RedisSentinel, old_side
         for network in networks:
             network.refuse()
             network.cut()
-        behind.replace_unreachable(old)
+        behind.isolate(old)
+        behind.replace(old)
         second = claim(far, ttl=LONG, renew=False).lease
+        first.extend(LONG)
         assert second.remaining() > 0 < first.remaining() and data.write(second)
         first.release()
         third = claim(near, ttl=LONG, renew=False).lease
         assert third.remaining() > 0 < second.remaining() and third.fence < second.fence
         assert not data.write(third) and not data.write(first)
+        assert old.ask("CONFIG SET min-replicas-to-write 1") == b"+OK\r\n"
+        try:
+            with pytest.raises(StoreUnavailable, match="too few replicas"):
+                near.lock("another", ttl=LONG).acquire(wait=2)
+        finally:
+            assert old.ask("CONFIG SET min-replicas-to-write 0") == b"+OK\r\n"
     data.no_stale_write()
     assert TABLE["sentinel"]["partition"][:3] == ("lost", "lost", "holds")
 

@@ -163,11 +163,10 @@ class RedisSentinel(RedisReplicas):
         new: RedisServer = until(replaced, "the Sentinels name another primary")
         return new
 
-    def replace_unreachable(self, old: RedisServer) -> RedisServer:
-        """The same for a primary that the Sentinels cannot reach but clients can: nobody makes it a replica, and it
-        closes no connection."""
-        assert old.ask("ACL SETUSER default -slaveof -replicaof -client|kill") == b"+OK\r\n"
-        return self.replace(old)
+    def isolate(self, server: RedisServer) -> None:
+        """From now on it is as if Sentinels could not reach this server, and clients could: nobody makes it a replica,
+        and it closes no connection."""
+        assert server.ask("ACL SETUSER default -slaveof -replicaof -client|kill") == b"+OK\r\n"
 
     def kill_primary(self) -> RedisServer:
         """SIGKILL, and wait until the Sentinels have promoted another, which is returned."""
@@ -217,10 +216,10 @@ class RedisSentinel(RedisReplicas):
         for server in self.servers:
             server.ask("ACL SETUSER default +@all")
         until(lambda: all(map(self._at_rest, self.sentinels)), "no failover is under way")
-        for server in self.replicas:
-            if b"$6\r\nmaster" in server.ask("ROLE"):
-                server.ask(f"REPLICAOF 127.0.0.1 {self.primary.announced_port}")
-                server.ask("CONFIG REWRITE")
+        for replica in self.replicas:
+            if b"$6\r\nmaster" in replica.ask("ROLE"):
+                replica.ask(f"REPLICAOF 127.0.0.1 {self.primary.announced_port}")
+                replica.ask("CONFIG REWRITE")
         super().wipe()
 
     def _at_rest(self, sentinel: SentinelServer) -> bool:

@@ -248,6 +248,7 @@ class RedisConnection:
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.close()
+            self._server.distrust()
 
     def ready(self, give_up: float) -> RedisSocket:
         """A socket that can be used: its last exchange was not interrupted, the server has not closed it, no firewall

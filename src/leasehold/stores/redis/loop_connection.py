@@ -521,12 +521,14 @@ class LoopConnection:
         """The next request opens a new socket."""
         if socket is self._socket:
             self._socket = None
+            self._server.distrust()
 
     def _lost(self, socket: AsyncRedisSocket) -> None:
         """Waiters beat now: that opens a new socket, and claims the place in the queue again."""
         self._open.discard(socket)
         if socket is self._socket:
             self._socket = None
+            self._server.distrust()
             self._notify(WAKE)
 
     # ------------------------------------------------------------ the end

@@ -70,6 +70,10 @@ class Server:
         """The same, without blocking the event loop."""
         return True
 
+    def distrust(self) -> None:
+        """A connection was left: its server may stand still. What was learnt about it before does not count any more,
+        for no other connection either."""
+
     def handshake(self, target: Target, channel: str) -> Handshake:
         """That of a new connection."""
         return Handshake(target, channel, first=not self.checked)
