@@ -95,17 +95,17 @@ NO_EVICTION = _never("It never deletes what is held to save memory.")
 _memory = {
     "client_crash": _holds(
         "A crash of the process ends the store as well; a lease of a thread that ends is given back or runs out.",
-        "tests/model/test_model.py::test_every_promise_is_kept_in_a_few_hundred_seeds",
+        f"{MEMORY}::test_a_thread_ends_with_its_lease",
     ),
     "process_pause": _holds(
         "All users of the store are paused together, and the time that passes counts for all of them.",
-        "tests/model/test_model.py::test_every_promise_is_kept_in_a_few_hundred_seeds",
+        f"{MEMORY}::test_the_process_is_paused",
     ),
     "server_pause": NO_SERVER,
     "partition": NO_NETWORK,
     "crash_none": _holds(
         "The store ends with its process, and so do all holders; fences go on from the clock.",
-        "tests/unit/lock/test_fences.py::test_a_wiped_store_and_a_new_coordinator_follow_the_clock",
+        f"{MEMORY}::test_the_process_is_killed",
     ),
     "crash_snapshot": NO_SERVER,
     "crash_everysec": NO_SERVER,
@@ -114,11 +114,11 @@ _memory = {
     "failover": NO_REPLICAS,
     "slot_move": NO_SLOTS,
     "clock_forward": _holds(
-        "Leases run on a clock that is never set.", "tests/unit/lock/test_fences.py::test_the_wall_clock_ends_no_lease"
+        "Leases run on a clock that is never set.", f"{MEMORY}::test_the_wall_clock_is_set_forward"
     ),
     "clock_back": _holds(
         "Leases run on a clock that is never set, and the last fence is remembered.",
-        "tests/unit/lock/test_fences.py::test_trap_22_the_wall_clock_goes_back",
+        f"{MEMORY}::test_the_wall_clock_is_set_back",
     ),
     "clock_back_and_loss": Cell(
         "holds",
@@ -136,17 +136,17 @@ _memory = {
 _sqlite = {
     "client_crash": _holds(
         "The lease ends when its ttl is over, and the next waiter gets it.",
-        "tests/processes/sqlite/test_killed.py::test_the_next_is_granted_after_a_killed_holder",
+        f"{SQLITE}::test_a_killed_holder",
     ),
     "process_pause": _holds(
         "The lease ends and passes on while its holder stands still; a write that the holder sends afterwards is "
         "refused by a guard, and by nothing else.",
-        "tests/processes/sqlite/test_frozen.py::test_stale_owner_model",
+        f"{SQLITE}::test_a_frozen_holder",
     ),
     "server_pause": _refused(
         "A process that is frozen inside a transaction locks the file: all other calls fail, and leases are lost, "
         "never doubled.",
-        "tests/processes/sqlite/test_killed.py::test_frozen_inside_a_transaction",
+        f"{SQLITE}::test_a_process_is_frozen_inside_a_transaction",
     ),
     "partition": _never("The file is on a local disk: a network file system is refused."),
     "crash_none": NO_SERVER,
@@ -156,7 +156,7 @@ _sqlite = {
     "crash_file": _holds(
         "A reboot ends every lease, whatever the file lacks, and all holders were on the same host; fences go on from "
         "the file and the clock.",
-        "tests/unit/sqlite/test_machine.py::test_after_a_reboot_leases_are_gone_and_fences_grow",
+        f"{SQLITE}::test_the_host_loses_power",
     ),
     "failover": NO_REPLICAS,
     "slot_move": NO_SLOTS,
@@ -209,10 +209,8 @@ RESTORED = _lost(
 )
 
 _redis = {
-    "client_crash": CRASHED_HOLDER.shown_by(
-        "tests/processes/redis/test_processes.py::test_the_next_is_granted_after_a_killed_holder"
-    ),
-    "process_pause": PAUSED_HOLDER.shown_by("tests/processes/redis/test_processes.py::test_freezes_and_kills"),
+    "client_crash": CRASHED_HOLDER.shown_by(f"{REDIS}::test_a_killed_holder"),
+    "process_pause": PAUSED_HOLDER.shown_by(f"{REDIS}::test_a_frozen_holder"),
     "server_pause": _refused(
         "Nothing is granted while it stands still, and holders stop before their deadline: leases are lost, never "
         "doubled.",

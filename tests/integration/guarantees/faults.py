@@ -13,13 +13,27 @@ import pytest
 
 import leasehold
 from leasehold import StoreUnavailable
+from leasehold._core.types import Instant
+from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis.protocol import keys
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.redlock import RedlockNode, RedlockServers
 from tests.support.waiting import until
 
 HOUR = 3600.0  # seconds
+HOUR_US = 3_600_000_000
 ROOM = 1 << 20  # bytes that are free before a server has to make room
+
+
+class SetClock(SystemClock):
+    """The clock of this host, whose wall somebody sets. The time since boot cannot be set."""
+
+    off_us = 0
+
+    def instant(self) -> Instant:
+        """Both times; only the wall is off."""
+        ms, wall_us = super().instant()
+        return Instant(ms, wall_us + self.off_us)
 
 
 def crash(server: RedisServer) -> None:

@@ -80,7 +80,7 @@ def show_vote(event: str, servers: RedlockServers, happens: Callable[[RedlockNod
             assert at >= old.deadline, "two held it at the same time"
         reach(servers, *range(5))
         assert new.fence > old.fence and data.write(new) and not data.write(old)
-    data.no_stale_write()
+    data.judge(cell)
 
 
 def granted(hold: leasehold.Leasehold, ttl: float = LONG) -> bool:

@@ -111,6 +111,7 @@ def test_a_primary_is_cut_off_from_its_sentinels(behind: RedisSentinel, old_side
         finally:
             assert old.ask("CONFIG SET min-replicas-to-write 0") == b"+OK\r\n"
     data.no_stale_write()
+    assert data.unguarded != sorted(data.unguarded), "without a guard a stale write landed"
     assert TABLE["sentinel"]["partition"][:3] == ("lost", "lost", "holds")
 
 
