@@ -388,8 +388,8 @@ _redlock = {
         f"{REDLOCK}::test_all_nodes_are_wiped_while_their_clocks_are_behind",
     ),
     "eviction": _lost(
-        "A node that evicts keys gives its vote to another without being noticed; connect warns of every "
-        "maxmemory-policy but noeviction.",
+        "A node that evicts a lease gives its vote to another without being noticed, unless it evicts its marker too: "
+        "then it does not count for max_ttl. connect warns of every maxmemory-policy but noeviction.",
         f"{REDLOCK}::test_one_node_evicts_a_lease",
     ),
     "flush": _holds(

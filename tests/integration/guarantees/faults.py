@@ -70,16 +70,16 @@ def backup(server: RedisServer, folder: Path) -> Callable[[], None]:
     return put_back
 
 
-def evict(server: RedisServer, resource: str = "report") -> None:
-    """Other data fills the memory until the server has made room with the lease."""
+def evict(server: RedisServer, resource: str = "report", policy: str = "volatile-ttl", *more: str) -> None:
+    """Other data fills the memory until the server has made room with the lease, and with these other keys."""
     client: Any = server.client()
-    client.config_set("maxmemory-policy", "volatile-ttl")
+    client.config_set("maxmemory-policy", policy)
     client.config_set("maxmemory", client.info("memory")["used_memory"] + ROOM)
     names = iter(range(1_000_000))
 
     def evicted() -> bool:
         client.set(f"{{{resource}}}:page:{next(names)}", b"x" * 20_000, ex=3600)  # in a Cluster, in the same slot
-        return not client.exists(keys(resource)[0])
+        return not client.exists(keys(resource)[0], *more)
 
     until(evicted, "an eviction")
     client.config_set("maxmemory", 0)

@@ -16,6 +16,7 @@ import leasehold
 from leasehold import StoreUnavailable
 from leasehold._core.guarantee_table import TABLE
 from leasehold.stores.redis.protocol import keys
+from leasehold.stores.redis.redlock.commands import MARKER
 from tests.integration.guarantees.faults import HOUR, backup, evict, grow_old, power_failure, set_clocks
 from tests.support.guarantees import (
     LONG,
@@ -174,6 +175,28 @@ def test_a_backup_of_one_node_is_put_back(nodes: RedlockServers, tmp_path: Path)
 def test_one_node_evicts_a_lease(nodes: RedlockServers) -> None:
     """Nobody can see that it has: it gives its vote again, and there are two holders."""
     show_vote("eviction", nodes, lambda node: evict(node.server))
+
+
+def test_one_node_evicts_its_marker_too(nodes: RedlockServers) -> None:
+    """With allkeys-random any key may go. A node without its marker does not count, whatever else it has lost; while
+    this is so for a majority, nothing is granted."""
+    data = Writer()
+    with leasehold.connect(nodes.url) as first, leasehold.connect(nodes.url) as second:
+        reach(nodes, 0, 1, 2)
+        old = claim(first, ttl=LONG, renew=False).lease
+        assert data.write(old)
+        evict(nodes.nodes[2].server, RESOURCE, "allkeys-random", MARKER)
+        reach(nodes, 2, 3, 4)
+        with pytest.raises(StoreUnavailable, match="it was flushed or set up"):
+            second.lock(RESOURCE, ttl=LONG).try_acquire()
+        reach(nodes, *range(5))
+        old.release()
+        new = claim(second, ttl=LONG, renew=False).lease
+        assert data.write(new) and not data.write(old)
+        for node in nodes.nodes[:2]:
+            evict(node.server, RESOURCE, "allkeys-random", MARKER)
+        assert not granted(first)
+    data.no_stale_write()
 
 
 # ---------------------------------------------------------------- clocks
