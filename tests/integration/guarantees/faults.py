@@ -97,6 +97,16 @@ def grow_old(servers: RedlockServers) -> RedlockServers:
     return servers
 
 
+def reach(servers: RedlockServers, *places: int) -> None:
+    """These nodes are reached, and no others."""
+    for place, node in enumerate(servers.nodes):
+        if place in places:
+            node.heal()
+        else:
+            node.link.cut()
+            node.link.refuse()
+
+
 def set_clocks(servers: RedlockServers, seconds: float) -> None:
     """All of them agree with each other."""
     for node in servers.nodes:

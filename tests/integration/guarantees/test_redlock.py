@@ -17,11 +17,10 @@ from leasehold import StoreUnavailable
 from leasehold._core.guarantee_table import TABLE
 from leasehold.stores.redis.protocol import keys
 from leasehold.stores.redis.redlock.commands import MARKER
-from tests.integration.guarantees.faults import HOUR, backup, evict, grow_old, power_failure, set_clocks
+from tests.integration.guarantees.faults import HOUR, backup, evict, grow_old, power_failure, reach, set_clocks
 from tests.support.guarantees import (
     LONG,
     RESOURCE,
-    TTL,
     Writer,
     claim,
     show,
@@ -30,6 +29,8 @@ from tests.support.guarantees import (
 )
 from tests.support.servers.redlock import RedlockNode, RedlockServers
 from tests.support.waiting import until
+
+SHORT = 1.5  # seconds: what is waited for is the end of this lease
 
 
 @pytest.fixture
@@ -52,22 +53,12 @@ def with_files(request: pytest.FixtureRequest) -> Iterator[RedlockServers]:
         yield grow_old(servers)
 
 
-def reach(servers: RedlockServers, *places: int) -> None:
-    """These nodes are reached, and no others."""
-    for place, node in enumerate(servers.nodes):
-        if place in places:
-            node.heal()
-        else:
-            node.link.cut()
-            node.link.refuse()
-
-
 def show_vote(event: str, servers: RedlockServers, happens: Callable[[RedlockNode], object]) -> None:
     """A, B and C have granted a lease; ``happens(C)``; then a second client reaches C, D and E."""
     cell, data = TABLE["redlock"][event], Writer()
     with leasehold.connect(servers.url) as first, leasehold.connect(servers.url) as second:
         reach(servers, 0, 1, 2)
-        old = claim(first, ttl=LONG if cell.exclusion == "lost" else TTL, renew=False).lease
+        old = claim(first, ttl=LONG if cell.exclusion == "lost" else SHORT, renew=False).lease
         assert data.write(old)
         happens(servers.nodes[2])
         reach(servers, 2, 3, 4)
@@ -135,14 +126,12 @@ def test_restart_without_persistence(nodes: RedlockServers) -> None:
     show_vote("crash_none", nodes, lambda node: node.restart(keep=False))
 
 
-@pytest.mark.soak
 def test_restart_between_two_snapshots(nodes: RedlockServers) -> None:
     """The node lacks the lease, and does not count."""
     nodes.nodes[2].server.client().save()
     show_vote("crash_snapshot", nodes, lambda node: node.restart())
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("with_files", ["everysec"], indirect=True)
 def test_restart_under_appendfsync_everysec(with_files: RedlockServers) -> None:
     """The node lacks what was not on its disk, and does not count."""
@@ -165,7 +154,6 @@ def test_flushall_on_one_node_and_on_all(nodes: RedlockServers) -> None:
         assert not granted(hold)
 
 
-@pytest.mark.soak
 def test_a_backup_of_one_node_is_put_back(nodes: RedlockServers, tmp_path: Path) -> None:
     """The node lacks the lease, and does not count, because it was started again for it."""
     put_back = backup(nodes.nodes[2].server, tmp_path)

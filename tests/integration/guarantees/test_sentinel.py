@@ -12,7 +12,7 @@ import leasehold
 from leasehold import StoreUnavailable
 from leasehold._core.guarantee_table import TABLE
 from tests.integration.guarantees.faults import backup, crash, evict, power_failure
-from tests.support.guarantees import LONG, Writer, claim, show, show_a_frozen_holder, show_a_killed_holder
+from tests.support.guarantees import LONG, RESOURCE, Writer, claim, show, show_a_frozen_holder, show_a_killed_holder
 from tests.support.servers.clock import WallClock
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
@@ -85,7 +85,8 @@ def old_side(behind: RedisSentinel) -> Iterator[tuple[str, list[Proxy]]]:
 
 def test_a_primary_is_cut_off_from_its_sentinels(behind: RedisSentinel, old_side: tuple[str, list[Proxy]]) -> None:
     """A client is cut off together with it, and both primaries grant. A later fence of the old one, whose clock is a
-    little behind, is lower: it is refused. Without its replica the old one stops, where it is told to."""
+    little behind, is lower: it is refused. Without its replica the old one stops, where it is told to. When the network
+    is whole again, there is one primary for all."""
     url, networks = old_side
     old, data = behind.primary, Writer()
     set_clock(old, -10)
@@ -110,6 +111,13 @@ def test_a_primary_is_cut_off_from_its_sentinels(behind: RedisSentinel, old_side
                 near.lock("another", ttl=LONG).acquire(wait=2)
         finally:
             assert old.ask("CONFIG SET min-replicas-to-write 0") == b"+OK\r\n"
+        for network in networks:
+            network.accept()
+        behind.reunite(old)
+        assert near.lock(RESOURCE).try_acquire() is None and far.lock(RESOURCE).locked()
+        second.release()
+        fourth = claim(near, ttl=LONG, renew=False).lease
+        assert fourth.fence > second.fence and data.write(fourth) and not data.write(second)
     data.no_stale_write()
     assert data.unguarded != sorted(data.unguarded), "without a guard a stale write landed"
     assert TABLE["sentinel"]["partition"][:3] == ("lost", "lost", "holds")

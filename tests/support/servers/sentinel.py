@@ -168,6 +168,11 @@ class RedisSentinel(RedisReplicas):
         and it closes no connection."""
         assert server.ask("ACL SETUSER default -slaveof -replicaof -client|kill") == b"+OK\r\n"
 
+    def reunite(self, server: RedisServer) -> None:
+        """Sentinels reach it again, and it follows the primary that they name."""
+        assert server.ask("ACL SETUSER default +@all") == b"+OK\r\n"
+        self.heal()
+
     def kill_primary(self) -> RedisServer:
         """SIGKILL, and wait until the Sentinels have promoted another, which is returned."""
         old = self.primary
