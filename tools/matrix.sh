@@ -13,7 +13,9 @@ set -euf
 python="${PYTHON:-.venv/bin/python}"
 pythons="${PYTHON_VERSIONS-3.12 3.13}"
 clients="${REDIS_VERSIONS-6.2.0 7.* 8.1.*}"
-of_clients="tests/integration/redis/test_clients.py tests/unit/redis/test_refused.py tests/integration/redis/test_borrowed.py tests/contract"
+of_clients="tests/integration/redis/test_clients.py tests/unit/redis tests/integration/redis/test_borrowed.py
+    tests/integration/sentinel/test_ways.py tests/integration/cluster/test_routing.py tests/integration/cluster/test_users.py
+    tests/integration/redlock/test_refusals.py tests/contract"
 status=0
 # Where this is set every process of the tests compiles everything again.
 unset PYTHONDONTWRITEBYTECODE

@@ -2,6 +2,7 @@
 
 The table says what must be seen. Where exclusion is kept, the second is granted only when the first has ended; where it
 is lost, both are seen to hold at the same time. The guard sees the writes of both, and accepts no stale one anywhere.
+Beside it is data without a guard, whose writers check their leases first: where exclusion is lost, a stale write lands.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import leasehold
-from leasehold import Lease, Leasehold, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold import Lease, Leasehold, LeaseLost, NotHeld, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold._core.guarantee_table import TABLE, Cell
 from leasehold._core.ports import Store
 from leasehold.guards.memory import FenceGuard
@@ -52,20 +53,38 @@ class Grant(NamedTuple):
 
 
 class Writer:
-    """The data behind a guard that keeps its own record: which fences wrote."""
+    """The data behind a guard that keeps its own record: which fences wrote. And data without a guard."""
 
     def __init__(self) -> None:
         self.accepted: list[int] = []
+        self.unguarded: list[int] = []
         self._guard = FenceGuard()
 
     def write(self, lease: Lease | int) -> bool:
         """Whether a write with this lease, or with the fence of another process, is accepted."""
+        if not isinstance(lease, int):
+            self._write_unguarded(lease)
         try:
             self._guard.check(lease, resource=RESOURCE if isinstance(lease, int) else None)
         except StaleOwner:
             return False
         self.accepted.append(lease if isinstance(lease, int) else lease.fence)
         return True
+
+    def _write_unguarded(self, lease: Lease) -> None:
+        """As a careful holder does where there is no guard."""
+        try:
+            lease.check()
+        except (LeaseLost, NotHeld):
+            return
+        self.unguarded.append(lease.fence)
+
+    def judge(self, cell: Cell) -> None:
+        """All is as this cell says. Without a guard, a stale write landed where exclusion is lost, and nowhere else."""
+        self.no_stale_write()
+        if cell.fences == "holds":
+            stale = self.unguarded != sorted(self.unguarded)
+            assert stale == (cell.exclusion == "lost"), f"without a guard: {self.unguarded}"
 
     def no_stale_write(self) -> None:
         """Every write that was accepted had at least the fence of the one before (I3)."""
@@ -96,7 +115,7 @@ def show_cell(
         else:
             old, new = _one_after_the_other(cell, first, second, data, happens, heals)
         _fences(cell, old, new, data, second)
-        data.no_stale_write()
+        data.judge(cell)
 
 
 def _two_holders(first: Leasehold, second: Leasehold, data: Writer, happens: Event) -> tuple[Lease, Lease]:
@@ -157,8 +176,10 @@ def _fences(cell: Cell, old: Lease, new: Lease, data: Writer, second: Leasehold)
 HOLDER = """
 import sys, leasehold
 lease = leasehold.connect(sys.argv[1]).lock("report", ttl=1.5, renew=False).acquire(wait=60)
+lease.check()
 print(lease.fence, lease.deadline, flush=True)
 sys.stdin.readline()
+print("writes", flush=True)
 print(lease.state, lease.remaining(), flush=True)
 """
 
@@ -170,12 +191,13 @@ def show_a_killed_holder(store: str, url: str) -> None:
 
 
 def show_a_frozen_holder(store: str, url: str) -> None:
-    """SIGSTOP past its ttl: the next is granted meanwhile. The holder knows at its next call that it has lost."""
+    """SIGSTOP past its ttl, after it has checked its lease: the next is granted meanwhile. When it goes on it sends its
+    write all the same, which only a guard refuses; at its next call it knows that it has lost."""
     with _holder(url) as holder:
         _outlived(store, "process_pause", url, holder, signal.SIGSTOP)
         holder.send_signal(signal.SIGCONT)
         said, _ = holder.communicate("\n", timeout=PATIENCE)
-        assert said.split() == ["lost", "0.0"]
+        assert said.split() == ["writes", "lost", "0.0"]
 
 
 @contextmanager

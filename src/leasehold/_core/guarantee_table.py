@@ -104,17 +104,17 @@ NO_EVICTION = never("It never deletes what is held to save memory.")
 _memory = {
     "client_crash": _holds(
         "A crash of the process ends the store as well; a lease of a thread that ends is given back or runs out.",
-        "tests/model/test_model.py::test_every_promise_is_kept_in_a_few_hundred_seeds",
+        f"{MEMORY}::test_a_thread_ends_with_its_lease",
     ),
     "process_pause": _holds(
         "All users of the store are paused together, and the time that passes counts for all of them.",
-        "tests/model/test_model.py::test_every_promise_is_kept_in_a_few_hundred_seeds",
+        f"{MEMORY}::test_the_process_is_paused",
     ),
     "server_pause": NO_SERVER,
     "partition": NO_NETWORK,
     "crash_none": _holds(
         "The store ends with its process, and so do all holders; fences go on from the clock.",
-        "tests/unit/lock/test_fences.py::test_a_wiped_store_and_a_new_coordinator_follow_the_clock",
+        f"{MEMORY}::test_the_process_is_killed",
     ),
     "crash_snapshot": NO_SERVER,
     "crash_everysec": NO_SERVER,
@@ -125,11 +125,11 @@ _memory = {
     "failover_synchronous": NO_REPLICAS,
     "slot_move": NO_SLOTS,
     "clock_forward": _holds(
-        "Leases run on a clock that is never set.", "tests/unit/lock/test_fences.py::test_the_wall_clock_ends_no_lease"
+        "Leases run on a clock that is never set.", f"{MEMORY}::test_the_wall_clock_is_set_forward"
     ),
     "clock_back": _holds(
         "Leases run on a clock that is never set, and the last fence is remembered.",
-        "tests/unit/lock/test_fences.py::test_trap_22_the_wall_clock_goes_back",
+        f"{MEMORY}::test_the_wall_clock_is_set_back",
     ),
     "clock_back_and_loss": Cell(
         "holds",
@@ -147,17 +147,17 @@ _memory = {
 _sqlite = {
     "client_crash": _holds(
         "The lease ends when its ttl is over, and the next waiter gets it.",
-        "tests/processes/sqlite/test_killed.py::test_the_next_is_granted_after_a_killed_holder",
+        f"{SQLITE}::test_a_killed_holder",
     ),
     "process_pause": _holds(
         "The lease ends and passes on while its holder stands still; a write that the holder sends afterwards is "
         "refused by a guard, and by nothing else.",
-        "tests/processes/sqlite/test_frozen.py::test_stale_owner_model",
+        f"{SQLITE}::test_a_frozen_holder",
     ),
     "server_pause": _refused(
         "A process that is frozen inside a transaction locks the file: all other calls fail, and leases are lost, "
         "never doubled.",
-        "tests/processes/sqlite/test_killed.py::test_frozen_inside_a_transaction",
+        f"{SQLITE}::test_a_process_is_frozen_inside_a_transaction",
     ),
     "partition": never("The file is on a local disk: a network file system is refused."),
     "crash_none": NO_SERVER,
@@ -167,7 +167,7 @@ _sqlite = {
     "crash_file": _holds(
         "A reboot ends every lease, whatever the file lacks, and all holders were on the same host; fences go on from "
         "the file and the clock.",
-        "tests/unit/sqlite/test_machine.py::test_after_a_reboot_leases_are_gone_and_fences_grow",
+        f"{SQLITE}::test_the_host_loses_power",
     ),
     **NO_TABLES,
     "failover": NO_REPLICAS,
@@ -222,10 +222,8 @@ RESTORED = _lost(
 )
 
 _redis = {
-    "client_crash": CRASHED_HOLDER.shown_by(
-        "tests/processes/redis/test_processes.py::test_the_next_is_granted_after_a_killed_holder"
-    ),
-    "process_pause": PAUSED_HOLDER.shown_by("tests/processes/redis/test_processes.py::test_freezes_and_kills"),
+    "client_crash": CRASHED_HOLDER.shown_by(f"{REDIS}::test_a_killed_holder"),
+    "process_pause": PAUSED_HOLDER.shown_by(f"{REDIS}::test_a_frozen_holder"),
     "server_pause": _refused(
         "Nothing is granted while it stands still, and holders stop before their deadline: leases are lost, never "
         "doubled.",
@@ -295,13 +293,14 @@ _sentinel = {
     "client_crash": CRASHED_HOLDER.shown_by(f"{SENTINEL}::test_a_killed_holder"),
     "process_pause": PAUSED_HOLDER.shown_by(f"{SENTINEL}::test_a_frozen_holder"),
     "server_pause": _lost(
-        "Sentinels promote a replica, which may lack the last grants; the old primary is not believed when it goes on, "
-        "because its role is checked first.",
+        "Sentinels promote a replica, which may lack the last grants; what the old primary answers when it goes on is "
+        "not believed, except for one second at most after a Sentinel has last named it.",
         f"{SENTINEL}::test_a_primary_is_stopped_and_comes_back",
     ),
     "partition": _lost(
-        "The old primary goes on for the clients on its side until it is reached again, beside the new one: both "
-        "grant, and their fences follow two clocks.",
+        "A client that is cut off together with the old primary keeps its leases there and gets new ones, beside those "
+        "of the new primary, until the network is whole: both grant, and their fences follow two clocks. "
+        "min-replicas-to-write bounds that.",
         f"{SENTINEL}::test_a_primary_is_cut_off_from_its_sentinels",
         fences="lost",
     ),
@@ -410,8 +409,8 @@ _redlock = {
         f"{REDLOCK}::test_all_nodes_are_wiped_while_their_clocks_are_behind",
     ),
     "eviction": _lost(
-        "A node that evicts keys gives its vote to another without being noticed; connect warns of every "
-        "maxmemory-policy but noeviction.",
+        "A node that evicts a lease gives its vote to another without being noticed, unless it evicts its marker too: "
+        "then it does not count for max_ttl. connect warns of every maxmemory-policy but noeviction.",
         f"{REDLOCK}::test_one_node_evicts_a_lease",
     ),
     "flush": _holds(

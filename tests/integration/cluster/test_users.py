@@ -58,7 +58,7 @@ def test_the_user_of_the_page_may_do_all_that_is_needed(redis_cluster: RedisClus
 
 def calls_refused(node: Any) -> list[Any]:
     """What this user was not allowed. A PING may be refused: that is an answer as well."""
-    return [one for one in node.client().execute_command("ACL", "LOG") if one[b"object"] != b"ping"]
+    return [one for one in node.client(protocol=3).execute_command("ACL", "LOG") if one[b"object"] != b"ping"]
 
 
 def test_a_user_without_the_map_is_told_so(redis_cluster: RedisCluster) -> None:

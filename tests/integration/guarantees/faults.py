@@ -13,13 +13,27 @@ import pytest
 
 import leasehold
 from leasehold import StoreUnavailable
+from leasehold._core.types import Instant
+from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis.protocol import keys
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.redlock import RedlockNode, RedlockServers
 from tests.support.waiting import until
 
 HOUR = 3600.0  # seconds
+HOUR_US = 3_600_000_000
 ROOM = 1 << 20  # bytes that are free before a server has to make room
+
+
+class SetClock(SystemClock):
+    """The clock of this host, whose wall somebody sets. The time since boot cannot be set."""
+
+    off_us = 0
+
+    def instant(self) -> Instant:
+        """Both times; only the wall is off."""
+        ms, wall_us = super().instant()
+        return Instant(ms, wall_us + self.off_us)
 
 
 def crash(server: RedisServer) -> None:
@@ -56,16 +70,16 @@ def backup(server: RedisServer, folder: Path) -> Callable[[], None]:
     return put_back
 
 
-def evict(server: RedisServer, resource: str = "report") -> None:
-    """Other data fills the memory until the server has made room with the lease."""
+def evict(server: RedisServer, resource: str = "report", policy: str = "volatile-ttl", *more: str) -> None:
+    """Other data fills the memory until the server has made room with the lease, and with these other keys."""
     client: Any = server.client()
-    client.config_set("maxmemory-policy", "volatile-ttl")
+    client.config_set("maxmemory-policy", policy)
     client.config_set("maxmemory", client.info("memory")["used_memory"] + ROOM)
     names = iter(range(1_000_000))
 
     def evicted() -> bool:
         client.set(f"{{{resource}}}:page:{next(names)}", b"x" * 20_000, ex=3600)  # in a Cluster, in the same slot
-        return not client.exists(keys(resource)[0])
+        return not client.exists(keys(resource)[0], *more)
 
     until(evicted, "an eviction")
     client.config_set("maxmemory", 0)
@@ -81,6 +95,16 @@ def grow_old(servers: RedlockServers) -> RedlockServers:
         hold.lock("first").try_acquire()
     set_clocks(servers, HOUR)
     return servers
+
+
+def reach(servers: RedlockServers, *places: int) -> None:
+    """These nodes are reached, and no others."""
+    for place, node in enumerate(servers.nodes):
+        if place in places:
+            node.heal()
+        else:
+            node.link.cut()
+            node.link.refuse()
 
 
 def set_clocks(servers: RedlockServers, seconds: float) -> None:

@@ -204,7 +204,6 @@ def test_kill_9_of_a_primary_under_appendfsync_always() -> None:
 # ---------------------------------------------------------------- slots
 
 
-@pytest.mark.soak
 def test_a_slot_moves_during_a_thousand_handoffs(redis_cluster: RedisCluster) -> None:
     """Two hand the lease to each other while its slot goes round: one holds at a time, and fences grow."""
     data, busy, slot = Writer(), threading.Lock(), redis_cluster.slot_of(KEY)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import leasehold
 from tests.integration.guarantees.faults import backup, crash, evict, power_failure
-from tests.support.guarantees import LONG, claim, show
+from tests.support.guarantees import LONG, claim, show, show_a_frozen_holder, show_a_killed_holder
 from tests.support.servers.clock import WallClock
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
@@ -19,6 +19,19 @@ def held(server: RedisServer, kind: str) -> bool:
     """Whether somebody holds it, as a new client finds it."""
     with leasehold.connect(server.url) as hold:
         return hold.lock(kind).locked()
+
+
+# ---------------------------------------------------------------- holders
+
+
+def test_a_killed_holder(own_redis: Start) -> None:
+    """The next is granted when the ttl is over."""
+    show_a_killed_holder("redis", own_redis().url)
+
+
+def test_a_frozen_holder(own_redis: Start) -> None:
+    """It has lost its lease when it goes on, and its late write is refused."""
+    show_a_frozen_holder("redis", own_redis().url)
 
 
 # ---------------------------------------------------------------- crashes

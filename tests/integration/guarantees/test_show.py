@@ -80,3 +80,12 @@ def test_a_stale_write_is_found() -> None:
     data.accepted += [2, 1]
     with pytest.raises(AssertionError, match="stale"):
         data.no_stale_write()
+
+
+@pytest.mark.parametrize(("exclusion", "fences"), [("holds", [1, 2, 1]), ("lost", [1, 2, 2])])
+def test_data_without_a_guard_shows_another_loss_than_is_stated(exclusion: str, fences: list[int]) -> None:
+    """A stale write that lands where exclusion is kept, or none where it is lost."""
+    data = Writer()
+    data.unguarded += fences
+    with pytest.raises(AssertionError, match="without a guard"):
+        data.judge(Cell(exclusion, "holds", "holds", "Stated.", ""))

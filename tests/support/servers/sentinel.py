@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import secrets
 import time
-from functools import partial
 from typing import Any, Self
 
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.redis import RedisServer, credentials, redis_7
 from tests.support.servers.replicas import ConfiguredServer, RedisReplicas
+from tests.support.servers.server import restore
 from tests.support.waiting import until
 
 SENTINELS = 3
-GIVEN_UP = 10.0  # seconds after which a failover that was begun has failed, as one does on a busy machine
+ALONE = 5.0  # seconds in which Sentinels replace a primary that is down; then they are asked to
 # Sentinels look, tell each other and correct servers several times a second in place of every 2 to 10 seconds. One that
-# stood still for a while looks around before it believes that everybody else is down. The time between pings stays
-# long: a replica that said nothing for five of them is not promoted, and while the primary is down it is asked once a
-# second.
+# stood still for a while looks around before it believes that everybody else is down. Two periods must not be shorter:
+# - a replica that said nothing for five times the ping-period is not promoted, and while the primary is down it is
+#   asked once a second;
+# - a server that is a primary and should not be one is made a replica after four times the publish-period. The Sentinel
+#   that promotes a replica asks it once a second whether it is a primary by now, and only then tells the others, which
+#   would undo it meanwhile.
 HASTE = {
     "info-period": 200,
     "ping-period": 500,
     "ask-period": 100,
-    "publish-period": 200,
+    "publish-period": 400,
     "tilt-trigger": 500,
     "tilt-period": 500,
 }
@@ -138,13 +141,37 @@ class RedisSentinel(RedisReplicas):
     def failover(self) -> RedisServer:
         """The Sentinels promote a replica; then all name it, and the old primary follows it. Returns the new one."""
         self.settle()
-        old = self.primary
-        while not self._named_instead(old):
-            self._awake()[0].ask(f"SENTINEL FAILOVER {self.service}")
-            end = time.monotonic() + GIVEN_UP
-            until(lambda: self._named_instead(old) or time.monotonic() > end, "another primary")  # noqa: B023 # called here
+        new = self.replace(self.primary)
         self.settle()
-        return self.primary
+        return new
+
+    def replace(self, old: RedisServer) -> RedisServer:
+        """The Sentinels are asked to promote a replica in place of this primary, which may serve on. Returned when all
+        of them name it.
+
+        One of them is asked, again and again until it has done it. It refuses while what it knows of the replica is not
+        from just now, and gives up where that happens in the middle. A primary that serves is not replaced by a replica
+        whose link has been cut for ten seconds.
+        """
+        chosen = self._awake()[0]
+
+        def replaced() -> RedisServer | None:
+            if self._named_by(chosen) is old:
+                chosen.ask(f"SENTINEL FAILOVER {self.service}")
+            return self._named_instead(old)
+
+        new: RedisServer = until(replaced, "the Sentinels name another primary")
+        return new
+
+    def isolate(self, server: RedisServer) -> None:
+        """From now on it is as if Sentinels could not reach this server, and clients could: nobody makes it a replica,
+        and it closes no connection."""
+        assert server.ask("ACL SETUSER default -slaveof -replicaof -client|kill") == b"+OK\r\n"
+
+    def reunite(self, server: RedisServer) -> None:
+        """Sentinels reach it again, and it follows the primary that they name."""
+        assert server.ask("ACL SETUSER default +@all") == b"+OK\r\n"
+        self.heal()
 
     def kill_primary(self) -> RedisServer:
         """SIGKILL, and wait until the Sentinels have promoted another, which is returned."""
@@ -153,16 +180,11 @@ class RedisSentinel(RedisReplicas):
         return self.await_another(old)
 
     def await_another(self, old: RedisServer) -> RedisServer:
-        """Wait until all Sentinels name another primary than this one, and it is one. It is returned. On a busy machine
-        they may find no replica fit, and give up: then they are asked to try again."""
-        for _ in range(5):
-            end = time.monotonic() + GIVEN_UP
-            found = until(lambda: self._named_instead(old) or time.monotonic() > end, "another primary")  # noqa: B023 # called here
-            if found is not True:
-                return found  # type: ignore[no-any-return]  # of until
-            self._awake()[0].ask(f"SENTINEL FAILOVER {self.service}")
-        last: RedisServer = until(partial(self._named_instead, old), "the Sentinels name another primary")
-        return last
+        """Wait until all Sentinels name another primary than this one, which is down. It is returned. On a busy machine
+        they may find no replica fit, and give up: then they are asked."""
+        end = time.monotonic() + ALONE
+        until(lambda: self._named_instead(old) or time.monotonic() > end, "another primary")
+        return self.replace(old)
 
     def _named_instead(self, old: RedisServer) -> RedisServer | None:
         """The one that all Sentinels name, when it is another and is a primary."""
@@ -191,6 +213,24 @@ class RedisSentinel(RedisReplicas):
             and sentinel.ask(f"SENTINEL CKQUORUM {self.service}").startswith(b"+OK")
             and b"sentinel_tilt:0" in sentinel.ask("INFO sentinel")
         )
+
+    def wipe(self) -> None:
+        """As it was when it was new. A primary of before is a replica at once, as Sentinels would make it after a
+        while."""
+        restore(self._everybody())
+        for server in self.servers:
+            server.ask("ACL SETUSER default +@all")
+        until(lambda: all(map(self._at_rest, self.sentinels)), "no failover is under way")
+        for replica in self.replicas:
+            if b"$6\r\nmaster" in replica.ask("ROLE"):
+                replica.ask(f"REPLICAOF 127.0.0.1 {self.primary.announced_port}")
+                replica.ask("CONFIG REWRITE")
+        super().wipe()
+
+    def _at_rest(self, sentinel: SentinelServer) -> bool:
+        """Whether it names the same primary as the others, and neither believes it down nor replaces it."""
+        state = sentinel.ask(f"SENTINEL MASTER {self.service}")
+        return b"$5\r\nflags\r\n$6\r\nmaster\r\n" in state and self._named_by(sentinel) is self.primary
 
     # ------------------------------------------------------------ its life
 

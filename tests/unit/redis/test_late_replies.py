@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from leasehold import OutcomeUnknown, StoreUnavailable
-from leasehold.stores.redis import clients, failures
+from leasehold.stores.redis import clients, failures, watchdog_connection
 from leasehold.stores.redis.connection import RedisConnection
 from leasehold.stores.redis.loop_connection import AsyncRedisSocket, LoopConnection
 from leasehold.stores.redis.server import SLOW_REPLY, Server
 from leasehold.stores.redis.target import Target
+from leasehold.stores.redis.watchdog_connection import WatchdogConnection
 
 PUSH = [b"message", b"channel", b"granted 5 1 1500 0 owner job"]
 
@@ -22,8 +23,12 @@ PUSH = [b"message", b"channel", b"granted 5 1 1500 0 owner job"]
 class Replaced(Server):
     """Another server is the right one by now, or not."""
 
-    check_every = 60.0
     right = False
+
+    @property
+    def believed_for(self) -> float:
+        """Long enough."""
+        return 60.0
 
     def confirms(self, target: Target, give_up: float, now: bool = False) -> bool:
         """Always the same."""
@@ -49,6 +54,10 @@ class Slow:
         self._pushes.append(PUSH)
         self.used = time.monotonic() - self._seconds
         return b"PONG"
+
+    def exchange_into(self, replies: list[Any], commands: list[Any], give_up: float) -> None:
+        """They arrive together."""
+        replies += [b"PONG"] * len(commands)
 
     def receive_pushes(self) -> None:
         """None but the one above."""
@@ -78,6 +87,19 @@ def test_a_late_reply_of_a_thread_is_not_believed() -> None:
         assert believed.execute_command(("PING",), 5) == b"PONG" and believed._pushes
 
 
+def test_a_late_renewal_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has arrived is read even when the time is over. All renewals of that round are tried again."""
+    monkeypatch.setattr(watchdog_connection, "SLOW_REPLY", -1.0)  # every reply is late
+    for right in (True, False):
+        watchdog = WatchdogConnection(Replaced(Target()))
+        watchdog._connection = connection(0.0, right)
+        one, other = watchdog._send([("PING",), ("PING",)], time.monotonic() + 5)
+        if right:
+            assert (one, other) == (b"PONG", b"PONG")
+        else:
+            assert isinstance(one, OutcomeUnknown) and one is other
+
+
 class Waiting(AsyncRedisSocket):
     """An event loop's socket, with a request that was sent so many seconds ago."""
 
@@ -98,7 +120,7 @@ def test_a_push_before_a_late_reply_is_not_believed(seconds: float, watched: boo
         loops = LoopConnection(server, pushes.append, lambda _: None)
         loops._channel = "channel"
         loops._open.add(Waiting(loops, seconds))
-        loops._check_at = loops._loop.time() + server.check_every
+        loops._check_at = loops._loop.time() + server.believed_for
         loops._pushed(PUSH)
         return len(pushes)
 

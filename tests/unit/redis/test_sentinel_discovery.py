@@ -11,6 +11,7 @@ import pytest
 
 from leasehold import StoreUnavailable
 from leasehold._core.driver import drive
+from leasehold.stores.redis.connection import RedisConnection
 from leasehold.stores.redis.sentinel import Question, SentinelServer, Unsettled
 from leasehold.stores.redis.sockets import Broken
 from leasehold.stores.redis.target import from_sentinel_url
@@ -28,6 +29,13 @@ def state(address: Address, epoch: int, flags: str = "master", others: int = 2) 
 def names(address: Address, epoch: int, **more: Any) -> list[Any]:
     """The replies of a Sentinel that names this primary."""
     return [[address[0].encode(), str(address[1]).encode()], state(address, epoch, **more)]
+
+
+class Closed:
+    """A socket that need not be open."""
+
+    def close(self) -> None:
+        """Nothing to do."""
 
 
 class Script:
@@ -154,7 +162,7 @@ def test_a_late_reply_is_believed_when_all_sentinels_agree() -> None:
 
 
 def test_sentinels_that_do_not_answer_are_asked_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that waits for one of them is rare; the first answer ends that."""
+    """Each is tried once. Then a call that waits for one of them is rare, until the first answer."""
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     script = Script()
@@ -167,13 +175,60 @@ def test_sentinels_that_do_not_answer_are_asked_less_often(monkeypatch: pytest.M
         if script.server._is_due():
             moments.append(now)
             script.confirm()
-    assert [round(later - sooner) for sooner, later in pairwise(moments)] == [2, 4, 8, 10]
+    assert [round(later - sooner) for sooner, later in pairwise(moments)] == [0, 0, 2, 4, 8, 10]
     script.say(a=names(OLD, 1), b=names(OLD, 1), c=names(OLD, 1))
     now += 10
     assert script.server._is_due()
     script.confirm()
     now += 1.1
     assert script.server._is_due()
+
+
+def test_a_primary_that_is_held_to_be_down_is_asked_about_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be replaced at any moment: a reply of it is believed no longer than it takes to ask the next Sentinel."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    script = Script()
+    well, down = names(OLD, 1), names(OLD, 1, flags="master,s_down")
+    script.say(a=well, b=well, c=well)
+    script.locate()
+    assert script.server.believed_for == 1.0
+    script.say(a=down, b=down, c=down)
+    script.confirm()
+    assert script.believes(OLD) and script.server.believed_for == pytest.approx(0.1)
+    script.say(a=well, b=down, c=well)
+    now += 0.5
+    assert script.locate() == OLD, "the first that is asked holds it to be well"
+    assert script.server.believed_for == pytest.approx(0.1), "and another held it to be down just before"
+    script.say(b=well)
+    now += 1.1
+    script.confirm()
+    assert script.server.believed_for == 1.0
+
+
+def test_what_was_learnt_does_not_count_when_a_connection_was_left() -> None:
+    """The server may stand still, and be replaced: all other connections ask before they use it again."""
+    script = Script()
+    script.say(a=names(OLD, 1), b=names(OLD, 1), c=names(OLD, 1))
+    script.locate()
+    assert script.server.believed_for > 0 and not script.server._is_due()
+    slow: Any = Closed()
+    connection = RedisConnection(script.server)
+    connection.use(slow, True)
+    connection.drop()
+    assert script.server.believed_for < 0 and script.server._is_due()
+
+
+def test_no_connection_believes_longer_than_the_answer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another thread asks, and also if it gets no answer, what was learnt before does not count for longer."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    script = Script()
+    script.say(a=names(OLD, 1), b=names(OLD, 1), c=names(OLD, 1))
+    script.locate()
+    now += 1.5
+    assert script.server._is_due() and not script.server._is_due(), "one of them asks"
+    assert script.server.believed_for == -0.5, "all others look again at their next use"
 
 
 def test_a_user_who_may_not_ask_for_the_state_gets_the_address() -> None:

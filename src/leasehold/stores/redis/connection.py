@@ -108,7 +108,7 @@ class RedisConnection:
             self.drop()
             raise failures.unanswered(self._server.name, error) from error
         if self._check_at != NEVER and time.monotonic() - sent > SLOW_REPLY:
-            self._doubt(socket, give_up)
+            self.doubt(socket, give_up)
         if type(reply) is ReplyError:
             raise self._server.refusal(reply) from reply
         renewed = protocol.decode(reply, op)
@@ -185,10 +185,10 @@ class RedisConnection:
             self.drop()
             raise failures.unanswered(self._server.name, error) from error
         if self._check_at != NEVER and time.monotonic() - socket.used > SLOW_REPLY:
-            self._doubt(socket, give_up)
+            self.doubt(socket, give_up)
         return reply
 
-    def _doubt(self, socket: RedisSocket, give_up: float) -> None:
+    def doubt(self, socket: RedisSocket, give_up: float) -> None:
         """A server that stood still for so long may have been replaced meanwhile: then neither its reply nor its pushes
         count."""
         if not self._server.confirms(socket.target, give_up, now=True):
@@ -245,7 +245,7 @@ class RedisConnection:
         """Use this socket from now on, unless there is one by now."""
         if self._socket is None:
             self._socket, self._gets_pushes = socket, gets_pushes
-            self._check_at = time.monotonic() + self._server.check_every
+            self._check_at = time.monotonic() + self._server.believed_for
         else:
             socket.close()
         self._check_open()  # again: another thread may have closed it meanwhile
@@ -260,6 +260,7 @@ class RedisConnection:
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.close()
+            self._server.distrust()
 
     def ready(self, give_up: float) -> RedisSocket:
         """A socket that can be used: its last exchange was not interrupted, the server has not closed it, no firewall
@@ -278,15 +279,15 @@ class RedisConnection:
                 self.drop()
             else:
                 if now > self._check_at:
-                    self._confirm(socket, now, give_up)
+                    self._confirm(socket, give_up)
         return self.connect(give_up)
 
-    def _confirm(self, socket: RedisSocket, now: float, give_up: float) -> None:
+    def _confirm(self, socket: RedisSocket, give_up: float) -> None:
         """Leave a server that is not the right one any more. Pushes of such a server do not count."""
-        self._check_at = now + self._server.check_every
         if not self._server.confirms(socket.target, give_up):
             self._pushes.clear()
             self.drop()
+        self._check_at = time.monotonic() + self._server.believed_for
 
     def close(self) -> None:
         self._closed = True

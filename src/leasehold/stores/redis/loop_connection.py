@@ -430,8 +430,9 @@ class LoopConnection:
             socket.abort()
             return False
         if now > self._check_at:
-            self._check_at = now + self._server.check_every
-            if not await self._server.confirms_async(socket.target):
+            right = await self._server.confirms_async(socket.target)
+            self._check_at = self._loop.time() + self._server.believed_for
+            if not right:
                 self._leave(socket)
                 return False
         return True
@@ -466,7 +467,7 @@ class LoopConnection:
             self._in_tls_handshake = False
         server.checked = True
         self._socket = socket
-        self._check_at = self._loop.time() + server.check_every
+        self._check_at = self._loop.time() + server.believed_for
 
     async def _open_socket(self, target: Target) -> AsyncRedisSocket:
         socket = None
@@ -525,12 +526,14 @@ class LoopConnection:
         """The next request opens a new socket."""
         if socket is self._socket:
             self._socket = None
+            self._server.distrust()
 
     def _lost(self, socket: AsyncRedisSocket) -> None:
         """Waiters beat now: that opens a new socket, and claims the place in the queue again."""
         self._open.discard(socket)
         if socket is self._socket:
             self._socket = None
+            self._server.distrust()
             self._notify(WAKE)
 
     # ------------------------------------------------------------ the end

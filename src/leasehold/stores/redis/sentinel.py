@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ASK_SECONDS = 1.0  # for one Sentinel, connecting included; less where less time is left
 CONFIRM_EVERY = 1.0  # seconds for which a connection in use believes that its server is the primary
+CONFIRM_SOON = 0.1  # the same, when a Sentinel held it to be down in the last second: it may be replaced any moment
 LONGEST_SILENCE = 10.0  # seconds until another Sentinel is asked, where several did not answer
 RETRY_PAUSE = 0.1  # seconds until the Sentinels are asked again, while a failover is under way
 LAST_ATTEMPT = 0.2  # seconds that are not divided between several attempts any more; with half of it none begins
@@ -70,7 +71,6 @@ class SentinelServer(Server):
     """The primary of a service, as all connections of a store share it."""
 
     store_name = "sentinel"
-    check_every = CONFIRM_EVERY
 
     def __init__(self, sentinels: Sentinels) -> None:
         super().__init__(sentinels.primary)
@@ -80,7 +80,11 @@ class SentinelServer(Server):
         self._epoch = -1  # the highest that was seen
         self._primary: tuple[str, int] | None = None
         self._ask_at = 0.0  # when a Sentinel is asked next whether the primary is still the same
+        self._believed_until = 0.0  # by all connections: none believes longer in what another has learnt
+        self._suspect_until = 0.0  # a second after the last Sentinel that held the primary to be down
         self._silent = 0  # Sentinels that did not answer that question, since the last that did
+        self._asking: set[RedisSocket] = set()  # connections to Sentinels; those of event loops are in the next one
+        self._asking_in_loops: set[AsyncRedisSocket] = set()
 
     # ------------------------------------------------------------ names
 
@@ -94,6 +98,10 @@ class SentinelServer(Server):
         if self._primary is None:
             return f"Redis of {self.place}"
         return f"Redis at {self._target_at(*self._primary)}, the primary of {self.place}"
+
+    @property
+    def believed_for(self) -> float:
+        return self._believed_until - time.monotonic()
 
     # ------------------------------------------------------------ connecting
 
@@ -123,6 +131,7 @@ class SentinelServer(Server):
                 found[0].close()
                 raise self._replaced(found[0].target)
             except StoreUnavailable as error:
+                self.distrust()
                 if not _may_pass(error) or not _time_for_another(give_up):
                     if _only_slow(error) and trouble:
                         raise Unsettled(trouble) from error.__cause__
@@ -144,6 +153,7 @@ class SentinelServer(Server):
                 self.trouble = ""
                 return socket
             except (StoreUnavailable, OSError, Broken, UnicodeError) as error:
+                self.distrust()
                 if not self.trouble or not _only_slow(error):
                     self.trouble = self._explained(error)
                 if not _may_pass(error) or not _time_for_another(give_up):
@@ -188,6 +198,9 @@ class SentinelServer(Server):
         if self._is_due():
             await drive_async(self._confirmation(give_up), self._ask_async)
         return self._is_primary(target)
+
+    def distrust(self) -> None:
+        self._ask_at = self._believed_until = 0.0
 
     def _is_due(self) -> bool:
         """True for one of those who ask at the same time: the others use the last answer."""
@@ -239,8 +252,8 @@ class SentinelServer(Server):
         return best
 
     def _confirmation(self, give_up: float) -> Generator[Question, list[Any], None]:
-        """Learn the primary from the Sentinel whose turn it is. As long as the primary serves, Sentinels that are down
-        harm nobody: they are asked less often."""
+        """Learn the primary from the Sentinel whose turn it is. Where it does not answer, the next use asks the next
+        one. As long as the primary serves, Sentinels that are all down harm nobody: they are asked less often."""
         targets = self._sentinels.targets
         with self._lock:
             self._turn += 1
@@ -250,8 +263,9 @@ class SentinelServer(Server):
         except Broken:
             with self._lock:
                 self._silent += 1
-                pause = min(CONFIRM_EVERY * 2**self._silent, LONGEST_SILENCE)
-                self._ask_at = time.monotonic() + pause
+                beyond_all = self._silent - len(targets) + 1
+                pause = min(CONFIRM_EVERY * 2**beyond_all, LONGEST_SILENCE) if beyond_all > 0 else 0.0
+                self._ask_at = self._believed_until = time.monotonic() + pause
             return
         self._adopt(answer)
 
@@ -284,9 +298,12 @@ class SentinelServer(Server):
         questions = (("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service), ("SENTINEL", "MASTER", service))
         address, state = _without_login(login, (yield Question(sentinel, (*login, *questions), seconds)))
         try:
-            return _understood(address, state, service, self._sentinels.least_others)
+            answer = _understood(address, state, service, self._sentinels.least_others)
         except (ValueError, TypeError, AttributeError, IndexError) as error:
             raise Broken("replied with what no Sentinel says") from error
+        if answer.down:
+            self._suspect_until = time.monotonic() + CONFIRM_EVERY
+        return answer
 
     def _login(self, sentinel: Target) -> tuple[Command, ...]:
         try:
@@ -323,7 +340,10 @@ class SentinelServer(Server):
                     log.debug("the primary of %s is %s:%d now", self.place, answer.host, answer.port)
                 self.checked = False  # its configuration is another server's
             self._primary, self._epoch = answer[:2], answer.epoch
-            self._ask_at, self._silent = time.monotonic() + CONFIRM_EVERY, 0
+            now = time.monotonic()
+            seconds = CONFIRM_SOON if now < self._suspect_until else CONFIRM_EVERY
+            self._ask_at = self._believed_until = now + seconds
+            self._silent = 0
 
     # ------------------------------------------------------------ sockets
 
@@ -331,9 +351,11 @@ class SentinelServer(Server):
         give_up = time.monotonic() + question.seconds
         try:
             socket = RedisSocket(question.sentinel, give_up, deque())
+            self._asking.add(socket)
             try:
                 return socket.exchange_many(question.commands, give_up)
             finally:
+                self._asking.discard(socket)
                 socket.close()
         except Broken as error:
             raise Broken(f"cannot be reached: {error}") from error
@@ -348,6 +370,7 @@ class SentinelServer(Server):
         try:
             async with asyncio.timeout(question.seconds):
                 socket = await open_socket(question.sentinel, new_socket)
+                self._asking_in_loops.add(socket)
                 give_up = asyncio.get_running_loop().time() + question.seconds
                 replies = [socket.request(pack(command), give_up) for command in question.commands]
                 return [await reply for reply in replies]
@@ -357,7 +380,17 @@ class SentinelServer(Server):
             raise Broken(f"cannot be reached: {why}{hint}") from error
         finally:
             if socket is not None:
+                self._asking_in_loops.discard(socket)
                 socket.abort()
+
+    def forked(self) -> None:
+        """In the child nobody waits for these answers: the threads and loops that asked are the parent's."""
+        super().forked()
+        for socket in self._asking:
+            socket.close_copy()
+        for loop_socket in self._asking_in_loops:
+            loop_socket.forked()
+        self._asking, self._asking_in_loops = set(), set()
 
 
 def from_url(url: str) -> SentinelServer:

@@ -29,7 +29,6 @@ class Server:
     as Sentinel, overrides ``locate``, ``confirms`` and what belongs to them."""
 
     store_name = "redis"  # as a table of guarantees has it: a server that Sentinels name promises something else
-    check_every = math.inf  # seconds after which a connection in use asks whether its server is still the right one
     trouble = ""  # why the last attempt of an event loop failed, while there are others
 
     def __init__(self, target: Target) -> None:
@@ -50,6 +49,11 @@ class Server:
         """As errors name it."""
         return self.target.server
 
+    @property
+    def believed_for(self) -> float:
+        """Seconds until a connection in use asks whether its server is still the right one."""
+        return math.inf
+
     def locate(self, give_up: float) -> Target:
         """Where to connect now."""
         return self.target
@@ -65,6 +69,10 @@ class Server:
     async def confirms_async(self, target: Target, now: bool = False) -> bool:
         """The same, without blocking the event loop."""
         return True
+
+    def distrust(self) -> None:
+        """A connection was left: its server may stand still. What was learnt about it before does not count any more,
+        for no other connection either."""
 
     def handshake(self, target: Target, channel: str) -> Handshake:
         """That of a new connection."""

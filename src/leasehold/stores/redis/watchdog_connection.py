@@ -14,7 +14,7 @@ from leasehold._core.ops import Push, Renewed, Reply, StoreOp
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import durable, failures, protocol
 from leasehold.stores.redis.connection import RedisConnection, ReplyError
-from leasehold.stores.redis.server import Server
+from leasehold.stores.redis.server import SLOW_REPLY, Server
 from leasehold.stores.redis.sockets import SLOW, Broken
 
 MANY = 250  # renewals in one script, which the server runs without interruption
@@ -214,6 +214,7 @@ class WatchdogConnection:
         replies: list[Any] = []
         try:
             socket = self._connection.ready(give_up)
+            sent = time.monotonic()
             try:
                 socket.exchange_into(replies, commands, give_up)
             except Broken as error:
@@ -222,6 +223,11 @@ class WatchdogConnection:
         except LeaseholdError as error:
             return replies + [error] * (len(commands) - len(replies))
         socket.used = time.monotonic()
+        if socket.used - sent > SLOW_REPLY:  # it had arrived, although the time was over
+            try:
+                self._connection.doubt(socket, give_up)
+            except LeaseholdError as error:
+                return [error] * len(commands)
         return replies
 
 
