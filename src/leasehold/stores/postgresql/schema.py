@@ -10,6 +10,7 @@ RESULTS = "leasehold_results"
 LONGEST_NAME = 63
 VERSION = 1
 MARK = "leasehold leases, version "
+MADE_MEANWHILE = ("42P07", "23505")  # by another process: a session may learn of it later than it gets the lock
 OLDEST = 120000  # of the server; older ones are out of support
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 

@@ -13,6 +13,8 @@ import select
 import time
 from collections.abc import Generator, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from hashlib import blake2b
 
 import psycopg
 from psycopg import pq
@@ -83,7 +85,6 @@ class Session:
         self.busy = False  # in the middle of a request: never used again when that is not finished
         self.prepares = False  # statements with values, at the server: not behind a pooler, which shares its sessions
         self._prepared: dict[bytes, bytes] = {}  # the names of those
-        self._names = 0  # that were used; none is used twice
         self.read_only = False  # the server takes no writes, or no longer: another one may
         self.used = time.monotonic()
         self._poll = select.poll()
@@ -156,19 +157,18 @@ class Session:
     def _pipeline(self, statements: Sequence[Statement]) -> Generator[int, None, list[Any]]:
         """Several statements in one round trip, behind those that prepare what is used for the first time."""
         pg = self._pg
-        new = {text for text, _ in statements if text not in self._prepared} if self.prepares else ()
+        new = dict.fromkeys([text for text, _ in statements if text not in self._prepared]) if self.prepares else {}
         pg.enter_pipeline_mode()
         for text in new:
-            self._names += 1
-            self._prepared[text] = name = b"leasehold%d" % self._names
-            pg.send_prepare(name, text)
+            self._prepared[text] = prepared_name(text)
+            pg.send_prepare(self._prepared[text], text)
         for text, values in statements:
             self._send(text, values)
         pg.pipeline_sync()
         results = yield from self._results(len(new) + len(statements) + 1)
         pg.exit_pipeline_mode()
-        if any(result.status not in GOOD for result in results[:-1]):
-            for text in new:  # it may not be there
+        for text, result in zip(new, results, strict=False):
+            if result.status not in GOOD:
                 del self._prepared[text]
         return results[:-1]
 
@@ -262,6 +262,12 @@ class Session:
 
 
 inherited: list[Any] = []  # connections of the parent: to end one would end the parent's
+
+
+@lru_cache(maxsize=256)
+def prepared_name(text: bytes) -> bytes:
+    """The name under which a session has this statement: the same in every session."""
+    return b"leasehold_" + blake2b(text, digest_size=8).hexdigest().encode()
 
 
 def _rows(result: Any) -> list[tuple[str | None, ...]]:

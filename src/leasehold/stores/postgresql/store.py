@@ -293,13 +293,22 @@ class PostgresStore:
             if found.mark is None:
                 if not target.create:
                     raise StoreUnavailable(f"{self._server} {failures.TEXTS['42P01']}")
-                session.perform(Request((schema.creation(target.table, target.unlogged).encode(), ())), give_up)
+                self._create(session, give_up)
                 found = self._look(session, give_up)
+                schema.check(found, self._server, target.table)
         except Refused as error:
             raise failures.refusal(self._server, error) from error
         except Broken as error:
             raise failures.unreachable(self._server, error) from error
         return found
+
+    def _create(self, session: Session, give_up: float) -> None:
+        create = schema.creation(self._target.table, self._target.unlogged)
+        try:
+            session.perform(Request((create.encode(), ())), give_up)
+        except Refused as error:
+            if error.sqlstate not in schema.MADE_MEANWHILE:
+                raise
 
     def _look(self, session: Session, give_up: float) -> schema.Found:
         (found,) = session.perform(Request((schema.question(self._target.table), ())), give_up)
