@@ -226,6 +226,8 @@ class RedisSentinel(RedisReplicas):
                 replica.ask(f"REPLICAOF 127.0.0.1 {self.primary.announced_port}")
                 replica.ask("CONFIG REWRITE")
         super().wipe()
+        for server in self.servers:  # from when a replica was filled: a server that is started again would read it
+            (server.folder / "dump.rdb").unlink(missing_ok=True)
 
     def _at_rest(self, sentinel: SentinelServer) -> bool:
         """Whether it names the same primary as the others, and neither believes it down nor replaces it."""
