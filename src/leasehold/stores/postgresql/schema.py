@@ -52,12 +52,9 @@ def ddl(table: str, unlogged: bool = False) -> list[str]:
 
 
 def creation(table: str, unlogged: bool) -> str:
-    """The same as one statement, safe beside another process that executes it. A table that is there by then is left
-    alone: its comment would make one of somebody else's ours. What was made while this waited for the lock is a
-    duplicate: ``to_regclass`` may not know of it yet."""
+    """The same as one statement, safe beside another process that executes it."""
     lock = f"pg_advisory_xact_lock(hashtext('leasehold {table}'))"
-    make = f"IF to_regclass('{quoted(table)}') IS NULL THEN {'; '.join(ddl(table, unlogged))}; END IF"
-    return f"DO $leasehold$ BEGIN PERFORM {lock}; {make}; EXCEPTION WHEN duplicate_table THEN NULL; END $leasehold$"
+    return f"DO $leasehold$ BEGIN PERFORM {lock}; {'; '.join(ddl(table, unlogged))}; END $leasehold$"
 
 
 def question(table: str) -> bytes:
