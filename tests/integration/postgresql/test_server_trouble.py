@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
@@ -140,6 +141,25 @@ def test_sessions_are_ended_by_an_administrator(
         postgres_server.end_backend(backend)
     assert insist(lambda: holder.do(lambda _: lease.release())) is True
     assert claim.result(PATIENCE).fence > lease.fence
+
+
+@pytest.mark.parametrize("kind", ["", "&unlogged=yes"])
+def test_many_make_the_table_at_once(postgres_database: Database, kind: str) -> None:
+    """Clients that come at the same time all find it made, by one of them."""
+    many = 6
+    together = threading.Barrier(many)
+
+    def first_use(table: str) -> int:
+        with connect(f"{postgres_database.url}?table={table}{kind}") as hold:
+            together.wait(PATIENCE)
+            lease = hold.lock("job", ttl=TTL).acquire(wait=PATIENCE)
+            assert lease.release() is True
+            return int(lease.fence)
+
+    with ThreadPoolExecutor(many) as threads:
+        for number in range(5):
+            fences = list(threads.map(first_use, [f"leases{number}"] * many))
+            assert len(set(fences)) == many
 
 
 # ---------------------------------------------------------------- its disk

@@ -18,6 +18,7 @@ from typing import Any
 
 from leasehold._core import ops
 from leasehold._core.ports import Store
+from leasehold.stores.postgresql.store import PostgresStore
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.sqlite import SQLiteStore
 from tests.model.linear.checker import Call
@@ -167,4 +168,6 @@ def _in_process(url: str, seed: int, rules: list[str], rounds: int) -> list[Call
 
 def open_url(url: str) -> Store:
     """A new store there."""
+    if url.startswith("postgresql"):
+        return PostgresStore(url)
     return SQLiteStore(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else RedisStore(url)

@@ -16,6 +16,7 @@ from leasehold._core.ports import Store
 from leasehold.stores.memory import MemoryStore
 from tests.model.linear import clients
 from tests.model.linear.checker import Call, linearizable
+from tests.support.servers.database import Database
 
 MIXES = pytest.mark.parametrize("mix", clients.MIXES)
 WAYS = pytest.mark.parametrize("way", [clients.in_threads, clients.in_tasks])
@@ -60,6 +61,14 @@ def test_redis(way: Way, mix: str, redis_url: str) -> None:
     check(way, partial(clients.open_url, redis_url), mix, 300)
 
 
+@pytest.mark.slow
+@MIXES
+@WAYS
+def test_postgresql(way: Way, mix: str, postgres_database: Database) -> None:
+    """Threads and tasks on one database."""
+    check(way, partial(clients.open_url, postgres_database.url), mix, 600)
+
+
 def check_processes(url: str, seed: int) -> None:
     """A history of four processes is good. As above: one in which they came one after the other says nothing."""
     for turn in range(5):
@@ -84,13 +93,20 @@ def test_processes_on_redis(redis_url: str) -> None:
     check_processes(redis_url, 500)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_processes_on_postgresql(postgres_database: Database) -> None:
+    """Four processes on one database, with every rule."""
+    check_processes(postgres_database.url, 700)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
-def test_many_histories(seed: int, tmp_path: Path, redis_url: str) -> None:
+def test_many_histories(seed: int, tmp_path: Path, redis_url: str, postgres_database: Database) -> None:
     """The same for longer, and with more at once."""
     for number, mix in enumerate(clients.MIXES):
         url = f"sqlite:///{tmp_path}/{mix}.db"
-        for where in (url, redis_url):
+        for where in (url, redis_url, postgres_database.url):
             first = 10_000 + seed * 1_000 + number * 100
             assert linearizable(clients.in_processes(where, clients.MIXES[mix], 4, 60, first))
             assert linearizable(
