@@ -11,8 +11,8 @@ from leasehold import OutcomeUnknown
 from leasehold.errors import LeaseholdError
 from leasehold.stores.postgresql import failures
 from leasehold.stores.postgresql.session import Broken, Refused, Rows
-from leasehold.stores.postgresql.transactions import BEGIN, COMMIT, ROLLBACK, transaction
-from leasehold.stores.postgresql.turns import Again
+from leasehold.stores.postgresql.transactions import BEGIN, COMMIT, transaction
+from leasehold.stores.postgresql.turns import ROLLBACK, Again
 
 SERVER = "PostgreSQL at host:5432"
 

@@ -12,7 +12,7 @@ from leasehold._core.light_typing import Any, TypeAlias, TypeVar
 from leasehold.errors import LeaseholdError
 from leasehold.stores.postgresql import failures
 from leasehold.stores.postgresql.session import Broken, Refused, Request
-from leasehold.stores.postgresql.turns import Again
+from leasehold.stores.postgresql.turns import ROLLBACK, Again
 
 R = TypeVar("R")
 Row: TypeAlias = "tuple[str | None, ...]"
@@ -24,7 +24,6 @@ BEGIN = Request(
     b"SET LOCAL idle_in_transaction_session_timeout = 500"
 )
 COMMIT = Request(b"COMMIT")
-ROLLBACK = Request(b"ROLLBACK")
 
 
 def transaction(server: str, begin: Callable[[], Work[R]]) -> Generator[Any, Any, R]:
