@@ -163,6 +163,7 @@ def test_a_backup_is_put_back(own_postgres: Start) -> None:
     with leasehold.connect(server.url) as hold:
         claim(hold, ttl=LONG).lease.release()  # the backup has a fence of this resource
     backup = server.folder / "backup"
+    server.execute("CHECKPOINT")
     server.kill()
     run(["cp", "--archive", str(server.data), str(backup)])
     server.start()

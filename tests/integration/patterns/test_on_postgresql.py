@@ -7,12 +7,18 @@ import threading
 from datetime import datetime
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 import leasehold
 from leasehold import StaleOwner, StoreUnavailable, Unsupported
 from leasehold.patterns import Jobs
+from leasehold.patterns.idempotency import GLOBAL, IdempotencyMiddleware
 from leasehold.stores.postgresql import schema
 from leasehold.testing.results import Presenter
 from tests.support.cli.stage import run
@@ -62,6 +68,27 @@ def test_jobs_beside_leases(postgres_database: Database) -> None:
             job = jobs.claim()
             assert job is not None and job.payload == {"report": 42}
             job.complete()
+
+
+async def test_idempotency_key(postgres_database: Database) -> None:
+    """A repeated request gets the response of the first, from another coordinator as well, and nothing runs again."""
+    payments: list[bytes] = []
+
+    async def pay(request: Request) -> Response:
+        payments.append(await request.body())
+        return Response(f"payment {len(payments)}", 201)
+
+    async def post(body: str) -> tuple[int, str]:
+        async with leasehold.aio.connect(postgres_database.url) as hold:
+            site = IdempotencyMiddleware(Starlette(routes=[Route("/", pay, methods=["POST"])]), hold, caller=GLOBAL)
+            transport = httpx.ASGITransport(site)
+            async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+                response = await client.post("/", content=body, headers={"Idempotency-Key": "order-7"})
+        return response.status_code, response.text
+
+    assert [await post("5"), await post("5")] == [(201, "payment 1")] * 2
+    assert (await post("500"))[0] == 422
+    assert payments == [b"5"]
 
 
 def test_a_result_in_a_transaction_of_ones_own(postgres_database: Database) -> None:

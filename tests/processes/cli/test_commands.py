@@ -22,7 +22,20 @@ def test_help_names_what_is_there(tmp_path: Path) -> None:
     listed = [line.split()[0] for line in done.stdout.partition("Commands:")[2].splitlines() if line.strip()]
     assert (done.returncode, listed) == (
         0,
-        ["advise", "completion", "cron", "demo", "elect", "guarantees", "guard", "inspect", "ls", "run", "ttl"],
+        [
+            "advise",
+            "completion",
+            "cron",
+            "demo",
+            "elect",
+            "guarantees",
+            "guard",
+            "inspect",
+            "ls",
+            "run",
+            "store",
+            "ttl",
+        ],
     )
 
 

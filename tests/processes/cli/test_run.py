@@ -59,7 +59,7 @@ def test_exit_codes_of_the_command(desk: Desk, command: list[str], code: int, sa
         (["run", "job", "--url", "redis://127.0.0.1:1", "-n", "--", "true"], 69, "cannot be reached"),
         (["run", "job", "--url", "sqlite:////no/such/folder/x.db", "--", "true"], 69, "has no folder"),
         (["run", "job", "--url", "carrier-pigeon://loft", "--", "true"], 78, "unknown scheme"),
-        (["run", "job", "--url", "postgresql://db", "--", "true"], 78, "no store for postgresql"),
+        (["run", "job", "--url", "etcd://db", "--", "true"], 78, "no store for etcd"),
         (["--namespace", "", "--url", "nonsense", "run", "job", "--", "true"], 78, "no URL"),
         (["run", "job", "--ttl", "soon", "--", "true"], 2, "not a duration"),
         (["run", "job", "--ttl", "1ms", "--", "true"], 2, "between 50 ms and 24 h"),

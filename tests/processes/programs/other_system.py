@@ -101,6 +101,7 @@ def use(loop: asyncio.AbstractEventLoop) -> None:
         lambda: leasehold.connect("sqlite:///jobs.db"),
         lambda: SQLiteResultStore("jobs.results"),
         lambda: leasehold.connect("redis://localhost"),
+        lambda: leasehold.connect("postgresql://localhost"),
     ]
     for make in makers:
         try:

@@ -29,15 +29,15 @@ def test_another_system(system: str, tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert ended.returncode == 0, ended.stderr
-    modules, first, second, default, named, results, redis, *commands = ended.stdout.splitlines()
+    modules, first, second, default, named, results, redis, postgresql, *commands = ended.stdout.splitlines()
     assert set(modules.split()[1:]) == set(other_system.modules())
     assert (first, second) == ("held held True None", "held held")
     assert all(line.startswith("Unsupported: ") and "needs Linux" in line for line in (default, named, results))
     if system == "windows":
-        assert all("Subsystem for Linux, or memory:// in tests" in one for one in (default, named, redis))
+        assert all("Subsystem for Linux, or memory:// in tests" in one for one in (default, named, redis, postgresql))
     else:
         assert all("use redis://host, or memory:// in tests" in one for one in (default, named))
-        assert redis == "<Leasehold on redis>"
+        assert (redis, postgresql) == ("<Leasehold on redis>", "<Leasehold on postgresql>")
     assert "use SQLResultStore in your database, RedisResultStore, or MemoryResultStore in tests" in results
     assert [line.split()[:2] for line in commands] == [[one, CONFIG] for one in ("run", "elect", "demo", "ls")]
     assert all("needs Linux" in line for line in commands) and "use a machine or a container with Linux" in commands[2]

@@ -404,7 +404,6 @@ BAD_URLS = {
 LATER_URLS = [
     "etcd://a",
     "zk://a/chroot",
-    "postgresql://localhost/db",
 ]
 SECRET_URLS = [
     "redis://user:hunter2@localhost:port/0",
@@ -413,7 +412,8 @@ SECRET_URLS = [
     "redis+sentinel://user:hunter2@a,b:port/service",
     "redis+sentinel://user:hunter2/x@a,b/service",
     "redis+sentinel://:x@a/service?sentinel_password=x&sentinel_hunter2",
-    "postgresql://user:hunter2@localhost/db",
+    "postgresql://user:hunter2@localhost:port/db",
+    "etcd://user:hunter2@localhost",
     "sqlite://user:hunter2@localhost/leases.db",
     "sqlite:///leases.db?password=hunter2",
     "sqlite://user:hunt?hunter2@localhost/leases.db",

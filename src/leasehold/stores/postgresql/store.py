@@ -180,7 +180,7 @@ class PostgresStore:
     @property
     def server(self) -> str:
         """As errors name it."""
-        return self._server
+        return str(self._server)
 
     @property
     def table(self) -> str:
