@@ -6,17 +6,20 @@ import asyncio
 import threading
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
+import psycopg_pool
 import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 import leasehold
-from leasehold import StaleOwner, StoreUnavailable, Unsupported
+from leasehold import InvalidRequest, StaleOwner, StoreUnavailable, Unsupported
 from leasehold.patterns import Jobs
 from leasehold.patterns.idempotency import GLOBAL, IdempotencyMiddleware
 from leasehold.stores.postgresql import schema
@@ -56,6 +59,29 @@ async def test_cron_in_asyncio(postgres_database: Database) -> None:
         await asyncio.wait_for(ran.wait(), 30)
         assert await cron.stop()
         assert {run.outcome for run in await cron.history()} == {"ok"}
+
+
+async def test_by_a_pool_and_an_engine_of_asyncio(postgres_database: Database) -> None:
+    """A pattern that reads a result before it takes any lease connects on the loop that it is used on."""
+    pool = psycopg_pool.AsyncConnectionPool(postgres_database.dsn, open=False)
+    engine = create_async_engine(postgres_database.sqlalchemy_url("psycopg"))
+    targets: list[Any] = [pool, engine]
+    for number, target in enumerate(targets):
+
+        async def work(key: str, number: int = number) -> str:
+            return f"{key} {number}"
+
+        async with leasehold.aio.connect(target) as hold:
+            assert await hold.single_flight("page", "{key}", fresh="1m")(work)("a") == "a 0"
+    await engine.dispose()
+
+
+def test_a_pool_of_asyncio_is_refused_by_threads(postgres_database: Database) -> None:
+    """By results as by leases."""
+    mistake = pytest.raises(InvalidRequest, match=r"needs leasehold.aio.connect")
+    pool = psycopg_pool.AsyncConnectionPool(postgres_database.dsn, open=False)
+    with leasehold.connect(pool) as hold, mistake:
+        hold._results.read("page:42")
 
 
 def test_jobs_beside_leases(postgres_database: Database) -> None:

@@ -19,7 +19,7 @@ from psycopg import pq
 
 from leasehold._core.light_typing import Any, NamedTuple
 
-READ, WRITE = select.POLLIN, select.POLLOUT
+READ, WRITE = 1, 4  # POLLIN and POLLOUT: Windows, which imports this as well, has no such names
 LISTS = ("host", "hostaddr", "port")  # parameters of libpq that may name several places
 MOST = 10.0  # seconds for one host, unless connect_timeout= says otherwise
 

@@ -32,7 +32,7 @@ MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
 READ_ONLY = "25006"
 CHECK_AFTER = 0.5  # seconds without use, after which it is checked whether the server has closed the connection
 UNPREPARED = ("26000", "42P05", "0A000")
-READ, WRITE = select.POLLIN, select.POLLIN | select.POLLOUT
+READ, WRITE = 1, 5  # POLLIN, and POLLIN | POLLOUT: Windows, which imports this as well, has no such names
 
 
 class Broken(Exception):

@@ -65,8 +65,7 @@ class PostgresStore:
 
     def execute(self, op: StoreOp, forks: int | None = None) -> Reply:
         """``forks``: how often the process of the caller had been forked when the caller got its connection."""
-        if self._target.source.awaited:
-            raise InvalidRequest("a pool or an engine of asyncio needs leasehold.aio.connect()")
+        self._check_blocking()
         try:
             if type(op) is Beat:
                 return self._beats.execute(op, partial(self._send, forks=forks))
@@ -81,9 +80,7 @@ class PostgresStore:
         return reply
 
     async def execute_async(self, op: StoreOp, forks: int | None = None) -> Reply:
-        source = self._target.source
-        if isinstance(source, OnLoop) and source.loop is None:
-            source.loop = asyncio.get_running_loop()
+        self._note_loop()
         try:
             if type(op) is Beat:
                 return await self._beats.execute_async(op, partial(self._send_async, forks=forks))
@@ -96,6 +93,16 @@ class PostgresStore:
             with suppress(LeaseholdError):
                 self._deliver(await self._run_async(self._turns.sweep, time.monotonic() + SWEEP_WITHIN))
         return reply
+
+    def _check_blocking(self) -> None:
+        if self._target.source.awaited:
+            raise InvalidRequest("a pool or an engine of asyncio needs leasehold.aio.connect()")
+
+    def _note_loop(self) -> None:
+        """A pool or an engine of asyncio connects on the first event loop on which the store is used."""
+        source = self._target.source
+        if isinstance(source, OnLoop) and source.loop is None:
+            source.loop = asyncio.get_running_loop()
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         replies: list[Reply | LeaseholdError] = []
@@ -193,9 +200,11 @@ class PostgresStore:
 
     def transact(self, begin: Callable[[], Work[R]], seconds: float) -> R:
         """A transaction of somebody else; see ``transactions``. Raises Refused."""
+        self._check_blocking()
         return self._run(lambda _: transaction(self._server, begin), time.monotonic() + seconds)
 
     async def transact_async(self, begin: Callable[[], Work[R]], seconds: float) -> R:
+        self._note_loop()
         return await self._run_async(lambda _: transaction(self._server, begin), time.monotonic() + seconds)
 
     # ------------------------------------------------------------ flows
