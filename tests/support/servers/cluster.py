@@ -269,13 +269,18 @@ class RedisCluster:
     def settle(self) -> None:
         """Wait until all nodes that answer have the same view, every slot is served, and every replica is connected or
         cut off."""
-        until(self._settled, "all nodes of the Cluster agree")
+        try:
+            until(self._settled, "all nodes of the Cluster agree")
+        except AssertionError as error:
+            views = [f"{node.port}: {_view(node)} {node.ask('ROLE')!r}" for node in self._awake()]
+            raise AssertionError("\n".join([str(error), *views])) from None
 
     def wipe(self) -> None:
         """As it was when it was new: every node runs, no keys, no scripts, no clients. Roles and slots stay."""
         self._close_clients()
         restore(self.nodes)
         self._set_clocks(0)
+        self._cut = list(self.nodes)  # also one that a test has cut off by itself
         self.heal()
         masters = self.masters
         for master in masters:

@@ -9,7 +9,7 @@ from leasehold.coordinator.stores import open_store
 from leasehold.stores.redis import RedisStore
 
 DOCS = Path(__file__).parents[3] / "docs"
-ROWS = {"one_slot": "| `hold.all` |", "durability": "| `durability=` |"}  # of the table "What differs from one server"
+ROWS = {"one_slot": "| `hold.all` |"}  # of the table "What differs from one server"
 
 
 def test_the_page_of_a_cluster_lists_what_differs_from_one_server() -> None:

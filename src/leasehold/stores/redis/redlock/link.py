@@ -32,7 +32,7 @@ CLOSED, LOOKUP, DIALLING, SECURING, GREETING, READY = range(6)
 RETRY_AFTER = 0.05  # seconds: a node that refuses is not dialled by every call
 STALE_AFTER = 5.0  # seconds without a reply that is owed, after which a new link is made
 MOST_OWED = 256  # exchanges that nobody waits for
-IN, IN_AND_OUT = select.POLLIN, select.POLLIN | select.POLLOUT
+IN, IN_AND_OUT = 1, 5  # POLLIN, and POLLIN | POLLOUT: Windows, which imports this as well, has no such names
 
 
 class Link:
