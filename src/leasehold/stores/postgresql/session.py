@@ -202,7 +202,7 @@ class Session:
         self._pg.finish()
 
     def close_copy(self) -> None:
-        """In a forked child: nothing is sent. A call that was forked in its middle may still use it, and fails, for no
+        """In a forked child: nothing is sent. A call that was forked in its middle may still use it, and fails: no
         other socket gets the number of this one."""
         inherited.append(self.connection)
         with suppress(OSError, psycopg.Error):  # it was closed already
