@@ -11,7 +11,7 @@ import pytest
 import leasehold
 from tests.support.faults.aftermath import expect_sound
 from tests.support.faults.places import Line, Places
-from tests.support.faults.user import familiar
+from tests.support.faults.user import ThreadUser, familiar
 
 pytestmark = [  # an interrupt came between the making of something and its use
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited"),
@@ -88,10 +88,10 @@ def test_an_interrupt_at_every_place(
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_an_interrupt_on_every_line(url: str, new_user: Callable[[str], Any], other: leasehold.Leasehold) -> None:
-    """One place of each line, where every place takes too long."""
+def test_an_interrupt_on_every_line(url: str, other: leasehold.Leasehold) -> None:
+    """One place of each line, of a store where every place takes too long."""
     known: set[Line] = set()
-    with closing(warm(new_user(url))) as user:
+    with closing(warm(ThreadUser(url))) as user:
         for number in range(1, MOST):
             places = Places(1, known=known)
             use = user.use(familiar(user, number), places)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +11,16 @@ import psycopg
 
 from leasehold.stores.postgresql.schema import TABLE
 from tests.support.servers.database import Database
-from tests.support.servers.link import Link
 from tests.support.servers.proxy import Proxy, Verdict
 
-# What a request is, by a piece of its statements.
+# What a request is, by a piece of its text.
 MARKS = {
     "claim": rb"INSERT INTO \S+ AS known",
     "renewals": rb"ctid = ANY",
     "renew": rb"SET expires = us",
     "release": rb"SET owner = NULL",
     "lock": rb"BEGIN ISOLATION",
-    "commit": rb"COMMIT",
+    "commit": rb"; COMMIT",
     "look": rb"LEFT JOIN \S+ ON name",
     "listen": rb"LISTEN leasehold_",
 }
@@ -38,45 +35,25 @@ class Network(Proxy):
         self.url = replace(database, port=self.port).url
         self.seen: list[str] = []
         self._plans: dict[str, tuple[Verdict, float]] = {}
-        self._prepared: weakref.WeakKeyDictionary[Link, dict[bytes, bytes]] = weakref.WeakKeyDictionary()
-        self._statements = b""  # of the request that is judged now
 
     def plan(self, request: str, verdict: Verdict, times: float = math.inf) -> None:
         """What becomes of the next requests of this kind; the others pass."""
         self._plans[request] = (verdict, times)
 
     def heal(self) -> None:
-        """Everything passes from now on; what waits is delivered, and connections that lost something stay so."""
+        """Everything passes from now on; what waits is delivered, and connections that lost something are closed."""
         self._plans = {}
         self.release()
 
-    def _judge(self, link: Link, chunk: bytes) -> bytes:
-        self._statements = b"; ".join(statements(chunk, self._prepared.setdefault(link, {})))
-        return super()._judge(link, chunk)
-
-    def _verdict(self, _: bytes) -> Verdict:
+    def _verdict(self, chunk: bytes) -> Verdict:
         for name, mark in MARKS.items():
-            if re.search(mark, self._statements):
+            if re.search(mark, chunk):
                 verdict, times = self._plans.get(name, ("pass", 0))
                 if times > 0:
                     self._plans[name] = (verdict, times - 1)
                 self.seen.append(name)
                 return verdict if times > 0 else "pass"
         return "pass"
-
-
-def statements(chunk: bytes, prepared: dict[bytes, bytes]) -> Iterator[bytes]:
-    """Those that a chunk executes, in the protocol of PostgreSQL; ``prepared`` is what its connection has prepared."""
-    while len(chunk) > 5 and chunk[:1].isalpha():
-        kind, length = chunk[:1], int.from_bytes(chunk[1:5], "big")
-        body, chunk = chunk[5 : length + 1], chunk[length + 1 :]
-        first, _, rest = body.partition(b"\0")
-        if kind == b"Q":
-            yield first
-        elif kind == b"P":
-            prepared[first] = rest.partition(b"\0")[0]
-        elif kind == b"B":
-            yield prepared.get(rest.partition(b"\0")[0], b"")
 
 
 def rows(database: Database) -> list[tuple[Any, ...]]:

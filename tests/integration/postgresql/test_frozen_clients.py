@@ -118,7 +118,7 @@ def in_transaction(server: PostgresServer) -> list[Any]:
     return server.execute(f"SELECT pid, query FROM pg_stat_activity WHERE {where}")
 
 
-@pytest.mark.parametrize("harm", [signal.SIGSTOP, signal.SIGKILL], ids=["SIGSTOP", "SIGKILL"])
+@pytest.mark.parametrize("harm", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)])
 def test_a_client_is_harmed_after_every_request(
     crew: Steps, postgres_server: PostgresServer, postgres_database: Database, harm: signal.Signals
 ) -> None:

@@ -47,7 +47,7 @@ def settled(crew: PostgresCrew) -> set[int]:
 # ---------------------------------------------------------------- forks
 
 
-@pytest.mark.parametrize("leave", ["sys.exit", "os._exit"])
+@pytest.mark.parametrize("leave", ["sys.exit", pytest.param("os._exit", marks=pytest.mark.soak)])
 def test_a_forked_child_holds_nothing(crew: PostgresCrew, leave: str) -> None:
     """It can work at once, and its end disturbs neither the lease nor the sessions of its parent."""
     worker, lease = holding(crew)
@@ -175,8 +175,10 @@ def promote_a_standby(pair: PostgresPair) -> tuple[bool, int]:
     return two_holders, accepted
 
 
-@pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
-@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("synchronous", "rounds"),
+    [(False, 1), pytest.param(False, 20, marks=pytest.mark.soak), pytest.param(True, 20, marks=pytest.mark.soak)],
+)
 def test_a_stale_owner_is_refused_by_a_guard_in_the_same_database(
     own_postgres_pair: Callable[..., PostgresPair], synchronous: bool, rounds: int
 ) -> None:

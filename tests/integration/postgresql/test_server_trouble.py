@@ -15,8 +15,10 @@ import pytest
 
 import leasehold
 from leasehold import OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold._core.guarantee_table import Cell
 from leasehold.guards.memory import FenceGuard
 from leasehold.stores.postgresql.store import PostgresStore
+from tests.support.guarantees import show_cell
 from tests.support.parties import FLAVOURS, Party
 from tests.support.servers.clock import WallClock
 from tests.support.servers.database import Database
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.slow
 TTL = 600.0  # seconds: nothing expires meanwhile
 HOUR = 3600.0
 ENOUGH = 2_000  # locks, which do not fit into the pages that a small table has
+HOLDS = Cell("holds", "holds", "holds", "", "")
 Start = Callable[..., PostgresServer]
 
 
@@ -141,6 +144,18 @@ def test_sessions_are_ended_by_an_administrator(
         postgres_server.end_backend(backend)
     assert insist(lambda: holder.do(lambda _: lease.release())) is True
     assert claim.result(PATIENCE).fence > lease.fence
+
+
+def test_kill_9_of_the_session_of_a_holder(own_postgres: Start) -> None:
+    """The server ends every session and recovers; the lease is still held."""
+    server = own_postgres()
+    show_cell(HOLDS, server.url, lambda: server.kill_backend(server.backends()[0]))
+
+
+def test_a_restart_of_the_server(own_postgres: Start) -> None:
+    """Every session is told that it ends; the lease is still held, also in an unlogged table."""
+    server = own_postgres()
+    show_cell(HOLDS, f"{server.url}?unlogged=yes", server.restart)
 
 
 @pytest.mark.parametrize("kind", ["", "&unlogged=yes"])
