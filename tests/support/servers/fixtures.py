@@ -75,7 +75,7 @@ class SharedCluster:
             try:
                 self._cluster.wipe()
             except AssertionError as error:
-                print("the Cluster is replaced:", error, file=sys.stderr)
+                sys.stderr.write(f"the Cluster is replaced: {error}\n")
                 self._cluster = None
         if self._cluster is None:
             self._cluster = self._stack.enter_context(RedisCluster(3, 1, node_timeout_ms=1000))
