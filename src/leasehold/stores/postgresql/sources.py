@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from inspect import isawaitable
 
 import psycopg
@@ -90,7 +91,7 @@ class Engine:
         return connection
 
 
-class OnLoop:
+class OnLoop(ABC):
     """Connects on the event loop that a pool or an engine of asyncio belongs to: the first on which the store is
     used."""
 
@@ -115,8 +116,9 @@ class OnLoop:
 
         return Session(_opened(self.server, wait))
 
-    def _connect(self, give_up: float) -> Coroutine[Any, Any, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    async def _connect(self, give_up: float) -> Any:
+        """A connection of psycopg's, on the running event loop."""
 
 
 class AsyncPool(OnLoop):
