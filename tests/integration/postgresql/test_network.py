@@ -231,7 +231,12 @@ def test_a_waiter_is_granted_after_healing(
     network.cut()
     network.accept()
     granted = claim.result(PATIENCE)
-    assert granted.fence > lease.fence and one.do(lambda _: granted.release()) is True
+    assert granted.fence > lease.fence
+    try:
+        one.do(lambda _: granted.release())
+    except OutcomeUnknown:  # it was granted before the last cut
+        pass
+    free_for(other, granted.fence)
 
 
 # ---------------------------------------------------------------- notifications
