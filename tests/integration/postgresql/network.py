@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from typing import Any
 
 import psycopg
 
-from leasehold.stores.postgresql.schema import TABLE
+from leasehold.stores.postgresql import statements
+from leasehold.stores.postgresql.schema import TABLE, quoted
+from leasehold.stores.postgresql.session import prepared_name
+from leasehold.stores.postgresql.statements import Statements
 from tests.support.servers.database import Database
 from tests.support.servers.proxy import Proxy, Verdict
 
-# What a request is, by a piece of its text.
-MARKS = {
-    "claim": rb"INSERT INTO \S+ AS known",
-    "renewals": rb"ctid = ANY",
-    "renew": rb"SET expires = us",
-    "release": rb"SET owner = NULL",
-    "lock": rb"BEGIN ISOLATION",
-    "commit": rb"; COMMIT",
-    "look": rb"LEFT JOIN \S+ ON name",
-    "listen": rb"LISTEN leasehold_",
+# What a request is.
+STATEMENTS = Statements(quoted(TABLE))
+TEXTS = {
+    "claim": STATEMENTS.claim,
+    "renewals": STATEMENTS.renew_many,
+    "renew": STATEMENTS.renew,
+    "release": STATEMENTS.release,
+    "lock": statements.BEGIN,
+    "commit": statements.COMMIT,
+    "look": STATEMENTS.read,
 }
+# By its text, or by the name under which it was prepared.
+MARKS = {name: (text, prepared_name(text)) for name, text in TEXTS.items()} | {"listen": (b"LISTEN leasehold_",)}
 
 
 class Network(Proxy):
@@ -47,7 +51,7 @@ class Network(Proxy):
 
     def _verdict(self, chunk: bytes) -> Verdict:
         for name, mark in MARKS.items():
-            if re.search(mark, chunk):
+            if any(one in chunk for one in mark):
                 verdict, times = self._plans.get(name, ("pass", 0))
                 if times > 0:
                     self._plans[name] = (verdict, times - 1)

@@ -203,9 +203,9 @@ class Listener:
         poll.register(out, select.POLLIN)
         poll.register(session.socket, select.POLLIN)
         while not self._closed:
-            poll.poll(None if self._locked else LOCK_EVERY * 1000)
-            for _, payload in session.received():
+            for _, payload in session.received():  # first: some may have come with the reply to a request
                 self._receive(payload)
+            poll.poll(None if self._locked else LOCK_EVERY * 1000)
             if not self._locked:
                 self._take_lock(session)
 
