@@ -269,26 +269,3 @@ def test_hot_rows_do_not_bloat(postgres_database: Database, updates: int) -> Non
                 first = size()
         assert 0 < size() <= 2 * first
     store.close()
-
-
-def test_a_call_that_gave_up_leaves_no_process_behind(postgres_database: Database) -> None:
-    """Somebody has locked the table. The server notices that nobody waits for the reply any more."""
-    store = PostgresStore(postgres_database.url)
-    assert isinstance(store.execute(Claim("job", "host:1:a", 60_000)), Granted)
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-    with psycopg.connect(postgres_database.dsn) as locker, psycopg.connect(postgres_database.dsn) as looker:
-        locker.execute(f"LOCK TABLE {TABLE}")
-
-        def processes() -> int:
-            row = looker.execute(waiting).fetchone()
-            looker.rollback()
-            assert row is not None
-            return int(row[0])
-
-        for number in range(3):
-            with pytest.raises(leasehold.OutcomeUnknown):
-                store.execute(Claim("other", f"host:1:{number}", 60_000, budget_ms=200))
-        until(lambda: processes() == 0, "they are gone, although the table is still locked")
-    view = store.execute(Inspect("other"))
-    assert isinstance(view, View) and not view.holders
-    store.close()

@@ -37,10 +37,6 @@ SWEEP_WITHIN = 1.0  # seconds
 ORPHAN_WITHIN = 1.0
 LISTENING_WITHIN = 2.0  # seconds that a claim waits for the session that listens; without it, it polls
 
-# A call that gives up closes its connection. The server looks now and then whether that is so, and does not wait for
-# ever for a lock that nobody wants any more.
-LEAVE = Request((b"SET client_connection_check_interval = 1000", ()))
-
 R = TypeVar("R")
 
 
@@ -295,9 +291,6 @@ class PostgresStore:
             session.close()
             raise
         session.prepares = found.process == session.process  # else a pooler stands between us
-        if session.prepares:
-            with suppress(Refused, Broken):  # a server before 14, or on a system that cannot tell
-                session.perform(LEAVE, give_up)
         self._found = found
         return session
 
