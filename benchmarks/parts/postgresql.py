@@ -20,7 +20,7 @@ import psycopg
 import leasehold
 import leasehold.aio
 from benchmarks import race
-from benchmarks.parts.leases import Ours, Renewing
+from benchmarks.parts.leases import TRIES, Ours, Renewing
 from benchmarks.race import Locks, Peer
 from benchmarks.report.rows import Result, compare
 from benchmarks.rounds import Run, Setup, awaited, measure, pairs, rates
@@ -182,13 +182,18 @@ def batches(connection: psycopg.Connection[Any], count: int) -> Callable[[], Non
 
 
 def timed(one: Renewing) -> float:
-    time.sleep(0.1)  # so that a lease which was not renewed has visibly less time left
-    one.prepare()
-    began = time.monotonic()
-    one.renew()
-    took = (time.monotonic() - began) * 1000
-    one.check(began)
-    return took
+    """A round in which the server was slower than the watchdog waits only makes up for it, and is repeated."""
+    for _ in range(TRIES):
+        time.sleep(0.1)  # so that a lease which was not renewed has visibly less time left
+        measured = not one.late()
+        one.prepare()
+        began = time.monotonic()
+        one.renew()
+        took = (time.monotonic() - began) * 1000
+        if measured and not one.late():
+            one.check(began)
+            return took
+    raise TimeoutError(f"PostgreSQL did not answer in time in {TRIES} rounds of renewals: the machine is too busy")
 
 
 PIECES = {"alone": alone, "processes": processes, "renewals": renewals}
