@@ -67,12 +67,14 @@ Statement: TypeAlias = "tuple[bytes, Sequence[bytes | None]]"  # a text, and val
 
 
 class Request:
-    """Statements that are sent together: one round trip. When one is refused, those behind it are not executed."""
+    """Statements that are sent together: one round trip. When one is refused, those behind it are not executed. They
+    are prepared, unless the plan of the only one depends on its values: see ``renew_many``."""
 
-    __slots__ = ("statements",)
+    __slots__ = ("prepare", "statements")
 
-    def __init__(self, *statements: Statement) -> None:
+    def __init__(self, *statements: Statement, prepare: bool = True) -> None:
         self.statements = statements
+        self.prepare = prepare
 
 
 class Session:
@@ -144,7 +146,8 @@ class Session:
         statements = request.statements
         self.busy = True
         try:
-            if len(statements) == 1 and (not self.prepares or statements[0][0] in self._prepared):
+            ready = not self.prepares or not request.prepare or statements[0][0] in self._prepared
+            if ready and len(statements) == 1:
                 self._send(*statements[0])
                 results = yield from self._results(1)
             else:

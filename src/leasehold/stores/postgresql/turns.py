@@ -276,7 +276,9 @@ class Turns:
             [str(one.fence) for one in batch],
         )
         try:
-            (found,) = yield Request((self._statements.renew_many, [array(column) for column in columns]))
+            # Not prepared: a plan that does not know how many leases there are compares each with each.
+            values = [array(column) for column in columns]
+            (found,) = yield Request((self._statements.renew_many, values), prepare=False)
         except Refused as error:
             raise failures.refusal(self._server, error) from error
         except Broken as error:
