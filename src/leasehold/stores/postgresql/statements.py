@@ -43,40 +43,40 @@ class Statements:
             "AND expires - ttl <= us / 1000"
         )
         self.release = (
-            f"UPDATE {table} SET owner = NULL, expires = NULL, ttl = NULL, since = NULL, details = NULL "  # noqa: S608
+            f"UPDATE {table} SET owner = NULL, expires = NULL, ttl = NULL, since = NULL, details = NULL "  # noqa: S608 - a quoted name
             f"FROM {clock} WHERE {mine} RETURNING set_config('synchronous_commit', 'off', true)"
         ).encode()
         self.renew = (
-            f"UPDATE {table} SET expires = us / 1000 + $4::bigint, ttl = $4::bigint FROM {clock} "  # noqa: S608
+            f"UPDATE {table} SET expires = us / 1000 + $4::bigint, ttl = $4::bigint FROM {clock} "  # noqa: S608 - a quoted name
             f"WHERE {mine} AND expires <= us / 1000 + $4::bigint RETURNING 1"
         ).encode()
         # In the order of names, as every transaction locks its rows: so two of them never wait for each other.
         self.renew_many = (
-            f"UPDATE {table} SET expires = us / 1000 + ttl FROM {clock} WHERE {table}.ctid = ANY (ARRAY("  # noqa: S608
+            f"UPDATE {table} SET expires = us / 1000 + ttl FROM {clock} WHERE {table}.ctid = ANY (ARRAY("  # noqa: S608 - a quoted name
             f"SELECT held.ctid FROM {table} AS held JOIN "
             "unnest($1::text[], $2::text[], $3::bigint[]) AS asked (name, owner, fence) "
             f"ON held.name = asked.name AND held.owner = asked.owner AND held.fence = asked.fence, {clock} "
             "WHERE held.state IS NULL AND held.expires > us / 1000 AND held.expires - held.ttl <= us / 1000 "
             "ORDER BY held.name FOR UPDATE OF held)) RETURNING name"
         ).encode()
-        self.read = f"SELECT {US}, {COLUMNS} FROM (SELECT 1) AS one LEFT JOIN {table} ON name = $1".encode()  # noqa: S608
+        self.read = f"SELECT {US}, {COLUMNS} FROM (SELECT 1) AS one LEFT JOIN {table} ON name = $1".encode()  # noqa: S608 - a quoted name
         self.page = (
-            f"SELECT {US}, {COLUMNS} FROM {table} WHERE name > $1 ORDER BY name LIMIT {PAGE}"  # noqa: S608
+            f"SELECT {US}, {COLUMNS} FROM {table} WHERE name > $1 ORDER BY name LIMIT {PAGE}"  # noqa: S608 - a quoted name
         ).encode()
         self.sweep = (
-            f"DELETE FROM {table} WHERE name = ANY($1::text[]) AND state IS NULL "  # noqa: S608
+            f"DELETE FROM {table} WHERE name = ANY($1::text[]) AND state IS NULL "  # noqa: S608 - a quoted name
             "AND (owner IS NULL OR expires < $2::bigint / 1000) AND fence < $2::bigint"
         ).encode()
 
         listening = "CASE WHEN listener IS NOT NULL THEN NOT pg_try_advisory_xact_lock_shared(listener) END"
         self._lock = (
-            f"SELECT {COLUMNS}, {listening} FROM {table} WHERE name = ANY ($1::text[]) ORDER BY name FOR UPDATE"  # noqa: S608
+            f"SELECT {COLUMNS}, {listening} FROM {table} WHERE name = ANY ($1::text[]) ORDER BY name FOR UPDATE"  # noqa: S608 - a quoted name
         ).encode()
         places = ", ".join([f"${number}" for number in range(1, len(Row._fields) + 2)])
         columns = ", ".join([f"{column} = ${number}" for number, column in enumerate(Row._fields, 2)])
-        self._add = f"INSERT INTO {table} ({COLUMNS}) VALUES ({places})".encode()  # noqa: S608
-        self._change = f"UPDATE {table} SET {columns} WHERE name = $1".encode()  # noqa: S608
-        self._remove = f"DELETE FROM {table} WHERE name = $1".encode()  # noqa: S608
+        self._add = f"INSERT INTO {table} ({COLUMNS}) VALUES ({places})".encode()  # noqa: S608 - a quoted name
+        self._change = f"UPDATE {table} SET {columns} WHERE name = $1".encode()  # noqa: S608 - a quoted name
+        self._remove = f"DELETE FROM {table} WHERE name = $1".encode()  # noqa: S608 - a quoted name
 
     # ------------------------------------------------------------ turns of the ledger
 
