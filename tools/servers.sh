@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the servers of the tests that are missing.   usage: tools/servers.sh [redis|postgresql|pgbouncer|mariadb|compiler ...]
+# Installs the servers of the tests that are missing.   usage: tools/servers.sh [redis|postgresql|pgbouncer|mariadb|etcd|zookeeper|compiler ...]
 #
-# Redis, PostgreSQL, PgBouncer and MariaDB, and a C compiler for the clock that tests turn under Redis; or only those
-# that are named. On Debian and Ubuntu they are installed as root or with sudo that needs no password; otherwise the
+# Redis, PostgreSQL, PgBouncer, MariaDB, etcd, ZooKeeper, and a C compiler for the clock that tests turn under Redis;
+# or only those that are named. On Debian and Ubuntu they are installed as root or with sudo that needs no password; otherwise the
 # command to type is printed. No service is started or enabled.
 set -eu
 
@@ -34,6 +34,16 @@ missing_mariadb() {
     # These packages have no service. The second one has a helper of mariadb-install-db.
     PATH="$PATH:/usr/sbin"
     { command -v mariadbd && command -v my_print_defaults; } >/dev/null || echo mariadb-server-core mariadb-client-core
+}
+
+missing_etcd() {
+    command -v etcd >/dev/null || echo etcd-server etcd-client
+}
+
+missing_zookeeper() {
+    # This package has no service; zookeeperd would be the one that has. Java is one that needs no display.
+    [ -e /usr/share/java/zookeeper.jar ] || echo zookeeper
+    command -v java >/dev/null || echo default-jre-headless
 }
 
 missing_compiler() {
@@ -84,7 +94,7 @@ disable() {
     esac
 }
 
-[ $# -gt 0 ] || set -- redis postgresql pgbouncer mariadb compiler
+[ $# -gt 0 ] || set -- redis postgresql pgbouncer mariadb etcd zookeeper compiler
 for one in "$@"; do
     command -v "missing_$one" >/dev/null || fail "no such server: $one"
 done
@@ -104,3 +114,4 @@ install_packages >/dev/null 2>&1 || { $become apt-get update -qq && install_pack
 disable redis-server
 disable postgresql
 disable pgbouncer
+disable etcd

@@ -1,0 +1,1 @@
+"""The record: how etcd and ZooKeeper keep a resource. One protocol for both, which each of them carries out."""
