@@ -1,4 +1,4 @@
-"""A resource's state as text, for the stores that keep it so: SQLite and PostgreSQL.
+"""A resource's state as text, for the stores that keep it so.
 
 It is JSON: every tuple is an array by position. A field that is added later goes to the end of its tuple, with a
 default, so that old rows can still be read. ``json`` itself compiles patterns, and loads ``re``; the C module does the
@@ -25,17 +25,27 @@ NOTHING_RARE = State()[USUAL:]
 
 def encode(state: State) -> str:
     """Empty fields at the end, which are rarely used, are left out."""
+    return text(fields(state))
+
+
+def fields(state: State) -> tuple[object, ...]:
+    """The same for a state that is part of a longer text."""
     length = USUAL
     if state[USUAL:] != NOTHING_RARE:
         length = max([place for place, field in enumerate(state, 1) if field])
-    return text(state[:length])
+    return state[:length]
 
 
 def decode(written: str, known: State | None = None) -> State:
     """Raises one of ``UNREADABLE`` for a text that is no state. Every field is checked: the ledger would meet one of
     another type in the middle of a turn, together with the ops of other callers. ``known`` is the state that was read
     before: most of a long queue is the same, and was checked then."""
-    holders, queue, fence, fence_until_us, closed_until_ms, ended, *rare = parse(written)
+    return from_fields(parse(written), known)
+
+
+def from_fields(fields: Any, known: State | None = None) -> State:
+    """The same for a state that is part of a longer text."""
+    holders, queue, fence, fence_until_us, closed_until_ms, ended, *rare = fields
     if isinstance(fence, list):  # the first version wrote one for each slot
         fence = max([last for _, last in fence], default=0)
     state = State(

@@ -40,21 +40,37 @@ class Simulation:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.checks = Checks()
-        self.world = self.checks.world = World(plan, self.checks)
+        self.checks = self.new_checks()
+        self.world = self.checks.world = self.new_world()
         self.guards: dict[str, Guard] = defaultdict(Guard)
         self.workers: list[Worker] = []
         for habits in plan.clients:
             self.hire(habits)
-        self.sights = self.checks.sights = Sights(self.world)
-        self.sights.onlookers += [Onlooker(Process(self.world, habits)) for habits in plan.onlookers]
+        self.sights = self.checks.sights = self.new_sights()
+        self.sights.onlookers += [Onlooker(self.new_process(habits)) for habits in plan.onlookers]
         self.closing = not plan.onlookers
         for action in plan.actions:
             self.world.at(action.at, partial(self.act, action))
         self.world.at(plan.calm_at, self.calm_down)
 
+    # ------------------------------------------------------------ what it is made of
+
+    def new_checks(self) -> Checks:
+        return Checks()
+
+    def new_world(self) -> World:
+        return World(self.plan, self.checks)
+
+    def new_sights(self) -> Sights:
+        return Sights(self.world)
+
+    def new_process(self, habits: Habits) -> Process:
+        return Process(self.world, habits)
+
     def hire(self, habits: Habits) -> None:
-        self.workers.append(Worker(Process(self.world, habits), self.guards, self.checks))
+        self.workers.append(Worker(self.new_process(habits), self.guards, self.checks))
+
+    # ------------------------------------------------------------ playing
 
     def play(self) -> None:
         """Until nothing is left to happen; everybody who lives must be done by then."""

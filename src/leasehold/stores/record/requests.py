@@ -45,8 +45,12 @@ class Join(NamedTuple):
     text: str
 
 
+ANY = -1  # no condition on the record: for a part that only removes places
+
+
 class Part(NamedTuple):
-    """A change of one resource, on condition that its record is still at ``revision`` (0: that there is none)."""
+    """A change of one resource, on condition that its record is still at ``revision`` (0: that there is none; ANY: no
+    condition, and then only ``leave`` is given)."""
 
     resource: str
     revision: int

@@ -1,0 +1,479 @@
+"""The simulated world of etcd and ZooKeeper: a server that keeps records, and the production turns in every process.
+
+The server is what consensus makes of several: it never loses a change, and no change is half done. All else goes wrong:
+requests and replies are lost, late and doubled, sessions end early or live on after their process, reads are stale
+(ZooKeeper: never older than what the process has seen), watches are silent, the wall clock steps.
+
+Half of the seeds play a server that compares who waits (etcd), half one that cannot (ZooKeeper).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from leasehold._core import ledger, ops
+from leasehold._core.types import Instant, State, Waiter, owner_digest
+from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from leasehold.stores.record import text
+from leasehold.stores.record.requests import ANY, Change, Look, Outcome, Part, Place, Record, Sight, Tell
+from leasehold.stores.record.text import Kept
+from leasehold.stores.record.turns import Pause, Turns
+from tests.support.simulator.draws import CLOCK_ERROR
+from tests.support.simulator.faults import CALM
+from tests.support.simulator.plans import Habits, Plan
+from tests.support.simulator.process import Cancelled, Process
+from tests.support.simulator.world import EPOCH_US, START, Event, Judge, World
+from tests.support.simulator.world import Outcome as Answer
+
+SESSION = 3.0  # seconds without a sign of life after which a session ends
+EARLY = 0.05  # how likely a session ends for no reason, at each join in bad weather
+STALE = 0.3  # how likely a read is stale, in bad weather
+OPERATOR = "operator"
+UNFINISHED = 1.0  # seconds between two tries of a withdrawal that nobody waits for any more
+
+
+class Version(NamedTuple):
+    """A resource at one moment."""
+
+    number: int  # counts all changes of the server
+    text: str | None
+    revision: int
+    places: tuple[Spot, ...]
+
+
+class Spot(NamedTuple):
+    """A place, and the session that it belongs to."""
+
+    owner: str
+    number: int
+    session: int
+    text: str
+
+
+NOTHING = Version(0, None, 0, ())
+
+
+class RecordJudge(Judge):
+    """A judge who also sees what is written."""
+
+    def committed(self, op: Any, resource: str, before: State, after: State, places: tuple[Spot, ...]) -> None: ...
+
+
+class RecordWorld(World):
+    """True time, the network, and one server with records."""
+
+    judge: RecordJudge
+
+    def __init__(self, plan: Plan, judge: RecordJudge) -> None:
+        super().__init__(plan, judge)
+        self.flagged = plan.seed % 2 == 1
+        self.histories: dict[str, list[Version]] = {}
+        self.tokens: dict[str, str] = {}  # digest -> owner, for those who judge
+        self.committed_at: dict[tuple[str, int], float] = {}  # a mark of a resource -> when it was written
+        self.lives_of = 0  # how often it lost its memory: no connection outlives that
+        self.wall_shift = 0.0
+        self._changes = 0
+        self._sessions: set[int] = set()
+        self._watches: list[Watch] = []
+        self._operator = RecordProcess(self, Habits(OPERATOR, (), 1000, 1.0, 0.0))
+
+    # ------------------------------------------------------------ the server
+
+    def instant(self, at: float | None = None) -> Instant:
+        """Only its wall clock is ever read by anybody."""
+        seconds = START + (self.now if at is None else at) * self.plan.server_rate
+        return Instant(int(seconds * 1000), EPOCH_US + int((seconds + self.wall_shift) * 1_000_000))
+
+    def true_time(self, server_ms: int) -> float:
+        return (server_ms / 1000 - START) / self.plan.server_rate
+
+    def turn_clock(self, seconds: float) -> None:
+        self.note("store", f"has its wall clock set by {seconds:.3f} s")
+        self.wall_shift += seconds
+        self.judge.turned(round(seconds * 1000))
+
+    def wipe(self) -> None:
+        """As a snapshot that is restored: everything is as it was in the beginning."""
+        self.note("store", "loses its memory")
+        self.lives_of += 1
+        for resource in self.histories:
+            self._keep(resource, NOTHING)
+        self.states.clear()
+        self.judge.wiped()
+
+    def turn(self, op: Any) -> ops.Reply:
+        """What an operator does, whose requests arrive at once."""
+        answers: list[Any] = []
+        self._operator.at_once(op, answers.append)
+        if isinstance(answers[0], LeaseholdError):
+            raise answers[0]
+        reply: ops.Reply = answers[0]
+        return reply
+
+    def version(self, resource: str) -> Version:
+        return self.histories[resource][-1] if resource in self.histories else NOTHING
+
+    def _keep(self, resource: str, version: Version) -> None:
+        self._changes += 1
+        before = self.version(resource)
+        self.histories.setdefault(resource, [NOTHING]).append(version._replace(number=self._changes))
+        gone = set(before.places) - set(version.places)
+        for watch in tuple(self._watches):
+            if watch.resource == resource and (
+                (watch.spot is None and version.revision != before.revision) or watch.spot in gone
+            ):
+                self._fire(watch)
+
+    def perform(self, process: RecordProcess, request: Any, session: int, op: Any) -> Any:
+        """At the server."""
+        if isinstance(request, Tell):
+            return False
+        if isinstance(request, Look):
+            return Sight(tuple([self._shown(process, name, True, request.texts) for name in request.resources]))
+        assert isinstance(request, Change)
+        if not all(self._holds(part, session) for part in request.parts):
+            return Outcome(False, tuple([self._shown(process, part.resource) for part in request.parts]))
+        for part in request.parts:
+            self._carry_out(process, part, session, op)
+        shown = [self._shown(process, part.resource) for part in request.parts]
+        known = zip(request.parts, shown, strict=True)
+        return Outcome(True, tuple([one if part.join else one._replace(places=None) for part, one in known]))
+
+    def _holds(self, part: Part, session: int) -> bool:
+        now = self.version(part.resource)
+        if part.revision == ANY:
+            return True
+        if now.revision != part.revision:
+            return False
+        if part.join is not None:
+            taken = any((one.owner, one.session) == (part.join.owner, session) for one in now.places)
+            return session in self._sessions and not taken
+        if part.first is not None:
+            there = any(one.number == part.first.number for one in now.places)
+            first = self.flagged or now.places[:1] == tuple(
+                [one for one in now.places if one.number == part.first.number]
+            )
+            return there and first
+        return self.flagged or not part.nobody_waits or not now.places
+
+    def _carry_out(self, process: RecordProcess, part: Part, session: int, op: Any) -> None:
+        now = self.version(part.resource)
+        removed = {one.number for one in (part.first, *part.leave) if one is not None}
+        places = tuple([one for one in now.places if one.number not in removed])
+        if part.join is not None:
+            places = (*places, Spot(part.join.owner, self._changes + 1, session, part.join.text))
+        changes = part.text is not None
+        written = part.text if changes else now.text
+        revision = self._changes + 1 if changes else now.revision
+        self._keep(part.resource, Version(0, written or None, revision, places))
+        process.saw(part.resource, self._changes)
+        self._judge(op, part.resource, now.places)
+
+    def _judge(self, op: Any, resource: str, places: tuple[Spot, ...]) -> None:
+        version = self.version(resource)
+        kept = text.EMPTY if version.text is None else text.decode(version.text)
+        for mark in kept.marks:
+            self.committed_at.setdefault((resource, mark), self.now)
+        before, after = self.states.get(resource, ledger.EMPTY), self._oracle(resource, kept, version.places)
+        self.states[resource] = after
+        self.note("store", "has", op, version.text, *[one.number for one in version.places])
+        self.judge.committed(op, resource, before, after, places)
+
+    def _oracle(self, resource: str, kept: Kept, places: tuple[Spot, ...]) -> State:
+        """The state with the earliest moments at which anybody can think that something in it is over: who saw it when
+        it was written, and has the fastest clock."""
+        hurry = (1 + CLOCK_ERROR) / self.plan.server_rate
+        seen = {mark: self.instant(self.committed_at[resource, mark]).ms for mark in kept.marks}
+        state = text.here(kept, seen, 1 / hurry)
+        holders = [one._replace(delay_ms=int(one.delay_ms / hurry)) for one in state.holders]
+        queue = [Waiter(self.tokens[one.owner], 1, 1, 0, since_us=one.number) for one in places]
+        return state._replace(holders=tuple(holders), queue=tuple(queue))
+
+    # ------------------------------------------------------------ reading
+
+    def _shown(self, process: RecordProcess, resource: str, stale: bool = False, texts: bool = False) -> Record:
+        versions = self.histories.get(resource, [NOTHING])
+        version = versions[-1]
+        if stale and self.flagged and self.weather is not CALM and self.random.random() < STALE:
+            least = process.seen.get(resource, 0)
+            version = self.random.choice([one for one in versions if one.number >= least] or [version])
+        process.saw(resource, version.number)
+        places = [
+            Place(one.owner, one.number, str(one.number), one.session == process.session, one.text if texts else "")
+            for one in version.places
+        ]
+        return Record(resource, version.text, version.revision, tuple(places))
+
+    # ------------------------------------------------------------ sessions
+
+    def begin_session(self) -> int:
+        self._changes += 1
+        self._sessions.add(self._changes)
+        return self._changes
+
+    def end_session(self, session: int) -> None:
+        if session not in self._sessions:
+            return
+        self._sessions.remove(session)
+        self.note("store", "ends the session", session)
+        for resource in tuple(self.histories):
+            version = self.version(resource)
+            left = tuple([one for one in version.places if one.session != session])
+            if left != version.places:
+                self._keep(resource, version._replace(places=left))
+                state = self.states.get(resource, ledger.EMPTY)
+                numbers = [one.number for one in left]
+                self.states[resource] = state._replace(
+                    queue=tuple([one for one in state.queue if one.since_us in numbers])
+                )
+
+    def lives(self, session: int) -> bool:
+        return session in self._sessions
+
+    # ------------------------------------------------------------ watches
+
+    def add_watch(self, watch: Watch) -> None:
+        """It arrives a moment later; what has changed by then fires it at once."""
+        self.at(self.now + self.weather.trip(self.random, self.weather.push_slow), partial(self._set, watch))
+
+    def _set(self, watch: Watch) -> None:
+        version = self.version(watch.resource)
+        self._watches.append(watch)
+        if (watch.spot is None and version.revision != watch.revision) or (
+            watch.spot is not None and watch.spot not in version.places
+        ):
+            self._fire(watch)
+
+    def _fire(self, watch: Watch) -> None:
+        if watch in self._watches:
+            self._watches.remove(watch)
+        if self.random.random() < self.weather.push_lost:
+            self.note("store", "a watch stays silent", watch.resource)
+            return
+        version = self.version(watch.resource)
+        news = None
+        if not self.flagged and watch.spot is None and version.text is not None:
+            news = Record(watch.resource, version.text, version.revision, None)
+        after = self.weather.trip(self.random, self.weather.push_slow)
+        self.at(self.now + after, partial(watch.process.run, partial(watch.changed, news)))
+
+
+class Watch:
+    """A watch of one process."""
+
+    def __init__(self, process: RecordProcess, resource: str, changed: Callable[[Record | None], None]) -> None:
+        self.process = process
+        self.resource = resource
+        self.revision = 0
+        self.spot: Spot | None = None
+        self._changed: Callable[[Record | None], None] | None = changed
+
+    def changed(self, news: Record | None) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed(news)
+
+    def close(self) -> None:
+        self._changed = None
+
+
+# ---------------------------------------------------------------- processes
+
+
+class RecordProcess(Process):
+    """A process with turns of its own. It is the server, the clock and the network card of these turns."""
+
+    world: RecordWorld
+
+    def __init__(self, world: RecordWorld, habits: Habits) -> None:
+        super().__init__(world, habits)
+        self.flagged = world.flagged
+        self.most_parts = 60
+        self.server = "the simulated server"
+        self.session = 0
+        self.seen: dict[str, int] = {}
+        self._looking = False
+        self.turns = Turns(self, self, self.receive, world.random.random)
+
+    def call(self, op: Any, answer: Callable[[Answer], None]) -> Event:
+        world = self.world
+        world.note(self.name, "sends", op)
+        world.judge.sent(op)
+        for step in op.steps if isinstance(op, ops.Group) else (op,):
+            owner = getattr(step, "owner", "") or getattr(step, "adopter", "")
+            world.tokens[owner_digest(owner)] = owner
+        run = Run(self, op, answer)
+        run.step(None)
+        return run
+
+    def at_once(self, op: Any, answer: Callable[[Any], None]) -> None:
+        """Without a network."""
+        flow = self.turns.execute(op)
+        try:
+            request = flow.send(None)
+            while True:
+                request = flow.send(None if isinstance(request, Pause) else self.world.perform(self, request, 0, op))
+        except StopIteration as end:
+            answer(end.value)
+        except LeaseholdError as error:
+            answer(error)
+
+    def run(self, do: Callable[[], None]) -> None:
+        self._run(do)
+
+    def saw(self, resource: str, number: int) -> None:
+        self.seen[resource] = max(self.seen.get(resource, 0), number)
+
+    def look_after(self) -> None:
+        """Repeat what was given up and must be done, as the store does."""
+        if self.turns.unfinished and not self._looking:
+            self._looking = True
+            self.soon(self.world.now + UNFINISHED, self._finish)
+
+    def _finish(self) -> None:
+        self._looking = False
+        for op in tuple(self.turns.unfinished.values()):
+            Run(self, op, lambda _: None).step(None)
+
+    # ------------------------------------------------------------ a clock for the turns
+
+    def now(self) -> float:
+        return self.local()
+
+    def instant(self) -> Instant:
+        return Instant(int(self.local() * 1000), 0)
+
+    def nap(self, until: float) -> float:
+        raise NotImplementedError
+
+    def wall_us(self) -> int:
+        return self.world.instant().wall_us
+
+    # ------------------------------------------------------------ a server for the turns
+
+    def watch_record(self, record: Record, changed: Callable[[Record | None], None]) -> Watch:
+        watch = Watch(self, record.resource, changed)
+        watch.revision = record.revision
+        self.world.add_watch(watch)
+        return watch
+
+    def watch_place(self, resource: str, place: Place, changed: Callable[[Record | None], None]) -> Watch:
+        watch = Watch(self, resource, changed)
+        for version in self.world.histories.get(resource, ()):
+            for spot in version.places:
+                if spot.number == place.number:
+                    watch.spot = spot
+        self.world.add_watch(watch)
+        return watch
+
+    # ------------------------------------------------------------ its session
+
+    def session_for(self, request: Any) -> int:
+        """The session that a join is made with: a new one when the last is known to be over."""
+        if not (isinstance(request, Change) and any(part.join for part in request.parts)):
+            return self.session
+        world = self.world
+        if not world.lives(self.session):
+            self.session = world.begin_session()
+            if world.weather is not CALM and world.random.random() < EARLY:
+                world.at(world.now + world.random.random() * SESSION, partial(world.end_session, self.session))
+        return self.session
+
+    def freeze(self, seconds: float) -> None:
+        super().freeze(seconds)
+        if seconds > SESSION and self.session:
+            self.world.at(self.world.now + SESSION, partial(self.world.end_session, self.session))
+
+    def kill(self, vanish: bool) -> None:
+        super().kill(vanish)
+        if self.session:
+            self.world.at(self.world.now + SESSION, partial(self.world.end_session, self.session))
+
+
+class Run(Event):
+    """One op of a process: its flow, from request to request. Calling it off throws into the flow what an interrupt or
+    a cancellation throws."""
+
+    __slots__ = ("answer", "ends", "flow", "op", "process", "request", "token")
+
+    def __init__(self, process: RecordProcess, op: Any, answer: Callable[[Answer], None]) -> None:
+        super().__init__(lambda: None)
+        self.process, self.op, self.answer = process, op, answer
+        self.flow: Any = process.turns.execute(op)
+        self.ends = process.world.now + op.budget_ms / 1000
+        self.token = 0  # answers to earlier requests are nobody's
+        self.request: Any = None
+
+    def call_off(self) -> None:
+        flow, self.flow = self.flow, None
+        self.token += 1
+        if flow is None:
+            return
+        try:
+            flow.throw(Cancelled())
+        except (Cancelled, StopIteration):
+            pass
+
+    def step(self, reply: Any, error: LeaseholdError | None = None) -> None:
+        self.token += 1
+        flow = self.flow
+        try:
+            self.request = flow.send(reply) if error is None else flow.throw(error)
+        except StopIteration as end:
+            self.finish(end.value)
+        except LeaseholdError as failure:
+            self.finish(failure)
+        else:
+            self.send()
+
+    def finish(self, outcome: Any) -> None:
+        self.flow = None
+        self.process.look_after()
+        self.process.soon(self.process.world.now, partial(self.answer, outcome))
+
+    def send(self) -> None:
+        world, process, request = self.process.world, self.process, self.request
+        answered = partial(self.answered, self.token)
+        if isinstance(request, Pause):
+            process.soon(world.now + request.seconds, partial(answered, None))
+            return
+        if world.now >= self.ends:
+            process.soon(world.now, partial(answered, StoreUnavailable("out of time")))
+            return
+        session, life = process.session_for(request), world.lives_of
+        fate = world.weather.fate(world.random)
+        if fate.deliver_after is not None:
+            world.at(
+                world.now + fate.deliver_after, partial(self.arrive, request, session, life, fate.reply_after, answered)
+            )
+        if fate.again_after is not None:
+            world.at(world.now + fate.again_after, partial(self.arrive, request, session, life, None, answered))
+        patience = self.ends - world.now
+        if fate.reset_after is not None:
+            patience = min(patience, fate.reset_after)
+        unknown = isinstance(request, Change) and not fate.refused
+        error = OutcomeUnknown("no answer") if unknown else StoreUnavailable("refused")
+        process.soon(world.now + patience, partial(answered, error))
+
+    def arrive(
+        self, request: Any, session: int, life: int, reply_after: float | None, answered: Callable[[Any], None]
+    ) -> None:
+        world = self.process.world
+        if world.now < world.stalled_until:
+            world.at(world.stalled_until, partial(self.arrive, request, session, life, reply_after, answered))
+            return
+        if life != world.lives_of:
+            return
+        reply = world.perform(self.process, request, session, self.op)
+        if reply_after is not None:
+            self.process.soon(world.now + reply_after, partial(answered, reply))
+
+    def answered(self, token: int, reply: Any) -> None:
+        if self.flow is None or token != self.token:
+            return
+        if isinstance(reply, LeaseholdError):
+            self.step(None, reply)
+        else:
+            self.step(reply)
