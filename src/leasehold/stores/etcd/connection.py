@@ -129,6 +129,15 @@ class Connection:
             except OSError as error:
                 raise NotSent(_line(error)) from error
 
+    def send_some(self, data: bytes | bytearray) -> int:
+        """How many bytes could be sent without waiting. Raises Broken."""
+        try:
+            return int(self._socket.send(data))
+        except AGAIN:
+            return 0
+        except OSError as error:
+            raise Broken(_line(error)) from error
+
     def receive(self) -> None:
         """What has arrived; raises Broken. TLS may have read more than it gave, which no wait would show."""
         pending = True
@@ -151,7 +160,7 @@ class Connection:
     # ------------------------------------------------------------ its state
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        return int(self._socket.fileno())
 
     def usable(self) -> bool:
         """False in the middle of a request, and when the server has closed it or has sent what nobody requested."""

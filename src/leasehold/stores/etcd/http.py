@@ -34,6 +34,21 @@ def request(path: str, host: str, token: str, body: bytes) -> bytes:
     ).encode() + body
 
 
+def stream_head(path: str, host: str, token: str) -> bytes:
+    """A POST whose body follows in chunks, while the reply is read. The gateway, which is written in Go, allows that
+    only on a connection that it closes afterwards: otherwise it reads the body to its end before it replies."""
+    login = f"Authorization: {token}\r\n" if token else ""
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\n{login}Content-Type: application/json\r\n"
+        "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ).encode()
+
+
+def chunk(body: bytes) -> bytes:
+    """A part of the body of such a request."""
+    return b"%x\r\n%s\r\n" % (len(body), body)
+
+
 class Head:
     """The first line and the headers of a reply."""
 

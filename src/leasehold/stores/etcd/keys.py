@@ -58,4 +58,4 @@ class Keys:
 
     def is_resource(self, name: str) -> bool:
         """Could it be a name of ours?"""
-        return bool(name) and "\ufffd" not in name and all(name.split("/"))
+        return "\ufffd" not in name and all(name.split("/")) and name.count("/") <= 1

@@ -17,7 +17,7 @@ from leasehold.stores.etcd.streams import NODELETE, NOPUT
 from leasehold.stores.etcd.transactions import MOST_PARTS, Transactions, harmless, joins, together
 from leasehold.stores.etcd.urls import Target, from_url
 from leasehold.stores.etcd.watches import Event, Watch, Watches
-from leasehold.stores.record.requests import Outcome, Place, Record, Request, Sight, Watching
+from leasehold.stores.record.requests import Join, Outcome, Place, Record, Request, Sight, Watching
 
 TXN = "/v3/kv/txn"
 MOST_SEEN = 4096  # resources of which it is known at which revision they were read last

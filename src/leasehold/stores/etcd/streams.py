@@ -1,8 +1,8 @@
-"""The streams of events, and the thread that reads them and calls back.
+"""The stream of events, and the thread that reads it and calls back.
 
-The JSON gateway takes the whole request before it begins to answer, so that a stream has the watches that it began
-with. Watches that are set together share one; when there are many streams, the smaller half of them is replaced by one
-that has the watches of all. A watch begins behind a revision that was read, so that nothing is lost meanwhile.
+One connection has all watches of a process: they are created and canceled while events arrive. A watch begins behind a
+revision that was read, so that nothing is lost before it is created, nor when the stream is opened again. A second
+connection asks every now and then whether the member still follows the others.
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable
 
 from leasehold._core.light_typing import Any, TypeAlias
-from leasehold.stores.etcd.connection import READ, Broken, addresses
+from leasehold.stores.etcd.connection import READ, WRITE, Broken, Steps, addresses
 from leasehold.stores.etcd.gateway import Call, Gateway
-from leasehold.stores.etcd.http import NotHttp
+from leasehold.stores.etcd.http import NotHttp, chunk, stream_head
 from leasehold.stores.etcd.keys import encoded
 from leasehold.stores.etcd.urls import Endpoint
 
 WATCH, RANGE = "/v3/watch", "/v3/kv/range"
-MOST_STREAMS = 4  # of one process, more or less
-MOST_TOGETHER = 500  # watches of one stream: its request stays well below 256 KB, which the gateway reads ahead
-OPEN_WITHIN = 2.0  # seconds in which a member begins a stream
+CREATE_WITHIN = 2.0  # seconds in which a member confirms a watch
 PROBE_EVERY = 2.0  # seconds between questions whether a member still follows the others
 PROBE_WITHIN = 2.0
 PAUSE = 0.25  # seconds before one looks again after a watch that could not be set
-LINGER = 5.0  # seconds without a watch after which the thread ends
+LINGER = 5.0  # seconds without a watch after which the stream is closed, and the thread ends
 NOPUT, NODELETE = "NOPUT", "NODELETE"
 
 Event: TypeAlias = "dict[str, Any]"
@@ -61,24 +59,26 @@ class Watch:
         if self._reader is not None:
             self._reader.wake()
 
-    def request(self, number: int) -> str:
+    def request(self, number: int) -> bytes:
         """With a number that is its own within the stream."""
         start = f',"start_revision":"{self.start}"' if self.start else ""
         without = f',"filters":["{self.without}"]' if self.without else ""
-        return f'{{"create_request":{{"key":"{encoded(self.key)}","watch_id":"{number}"{start}{without}}}}}'
+        return (
+            f'{{"create_request":{{"key":"{encoded(self.key)}","watch_id":"{number}"{start}{without}}}}}\n'
+        ).encode()
 
 
 class Task:
-    """Steps on one connection, and until when the next one must be possible; without events to wait for, that is when
-    it is due."""
+    """Steps on one connection. When it waits for nothing on its socket, it sleeps until the deadline; otherwise it
+    fails then."""
 
     def __init__(self, endpoint: Endpoint, gateway: Gateway) -> None:
         self.endpoint = endpoint
         self.connection = gateway.new_connection(endpoint)
-        self.deadline = time.monotonic() + OPEN_WITHIN
+        self.deadline = time.monotonic() + CREATE_WITHIN
         self.events = 0
-        self.steps: Generator[int, None, None]
         self.closed = False
+        self.steps: Steps[None]
 
     def resume(self) -> None:
         """Raises Broken."""
@@ -94,17 +94,48 @@ class Task:
 
 
 class Stream(Task):
-    """Some watches."""
+    """Watches by their numbers, and what is still to be sent about them."""
 
-    def __init__(self, endpoint: Endpoint, gateway: Gateway, watches: Iterable[Watch], tries: int) -> None:
+    def __init__(self, endpoint: Endpoint, gateway: Gateway, tries: int) -> None:
         super().__init__(endpoint, gateway)
-        self.watches = dict(enumerate(watches, 1))
         self.tries = tries  # members that may still be tried if this one does not answer
         self.begun = False
+        self.watches: dict[int, Watch] = {}
+        self._unconfirmed: dict[int, float] = {}  # until when each is to be confirmed, in the order of their times
+        self._outgoing = bytearray()
+        self._count = 0
 
     @property
     def live(self) -> list[Watch]:
-        return [watch for watch in self.watches.values() if not watch.done]
+        return [watch for watch in list(self.watches.values()) if not watch.done]
+
+    def create(self, watches: list[Watch]) -> None:
+        late = time.monotonic() + CREATE_WITHIN
+        for watch in watches:
+            self._count += 1
+            self.watches[self._count] = watch
+            self._unconfirmed[self._count] = late
+            self._outgoing += chunk(watch.request(self._count))
+        self._set_deadline()
+
+    def cancel_done(self) -> None:
+        for number in [number for number, watch in self.watches.items() if watch.done]:
+            del self.watches[number]
+            self.confirmed(number)
+            self._outgoing += chunk(f'{{"cancel_request":{{"watch_id":"{number}"}}}}\n'.encode())
+
+    def confirmed(self, number: int) -> None:
+        self._unconfirmed.pop(number, None)
+        self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        self.deadline = next(iter(self._unconfirmed.values()), math.inf)
+
+    def flush(self) -> None:
+        """Send as much as can be sent now."""
+        if self._outgoing:
+            del self._outgoing[: self.connection.send_some(self._outgoing)]
+        self.events = READ | (WRITE if self._outgoing else 0)
 
 
 class Reader:
@@ -117,8 +148,8 @@ class Reader:
         self._over = False
         self._new: list[Watch] = []
         self._later: list[tuple[float, Watch]] = []  # whose turn comes at that time: to fire, or to go on if lasting
-        self._streams: list[Stream] = []
-        self._probes: dict[Endpoint, Task] = {}
+        self._stream: Stream | None = None
+        self._probe: Task | None = None
         self._bell, self._heard = socket.socketpair()
         for one in (self._bell, self._heard):
             one.setblocking(False)
@@ -153,8 +184,8 @@ class Reader:
 
     def _all(self) -> list[Watch]:
         with self._lock:
-            waiting = [*self._new, *(watch for _, watch in self._later)]
-            return waiting + [watch for stream in self._streams for watch in stream.live]
+            stream = self._stream
+            return [*self._new, *(watch for _, watch in self._later), *(stream.live if stream else ())]
 
     def _fire(self, watch: Watch, events: list[Event] | None) -> None:
         with self._lock:
@@ -184,7 +215,7 @@ class Reader:
             while True:
                 now = time.monotonic()
                 with self._lock:
-                    if self._streams or self._new or self._later:
+                    if self._new or self._later or (self._stream and self._stream.live):
                         idle_since = now
                     self._over |= now - idle_since > LINGER
                     if self._over:
@@ -201,63 +232,62 @@ class Reader:
             self._over = True
         for watch in self._all():
             self._fire(watch, None)
-        for task in (*self._streams, *self._probes.values()):
-            task.close()
+        for task in (self._stream, self._probe):
+            if task is not None:
+                task.close()
         self._bell.close()
         self._heard.close()
 
     def _set_new(self, now: float) -> None:
         with self._lock:
-            new, self._new = [watch for watch in self._new if not watch.done], []
-            due = [watch for at, watch in self._later if at <= now]
+            due = [watch for at, watch in self._later if at <= now and not watch.done]
+            new = [watch for watch in self._new if not watch.done] + [watch for watch in due if watch.lasting]
             self._later = [(at, watch) for at, watch in self._later if at > now and not watch.done]
+            self._new = []
+            if self._stream is not None:  # under the lock, so that fire_all finds them here or there
+                self._stream.create(new)
+            elif new:
+                self._open(new, len(self._gateway.target.endpoints) - 1)
         for watch in due:
-            if watch.lasting:
-                new.append(watch)
-            else:
-                self._fire(watch, None)
-        if new and len(self._streams) >= MOST_STREAMS:
-            new += self._gathered(MOST_TOGETHER - len(new))
-        for at in range(0, len(new), MOST_TOGETHER):
-            self._open(new[at : at + MOST_TOGETHER], len(self._gateway.target.endpoints) - 1)
+            self._fire_once(watch)
 
-    def _gathered(self, most: int) -> list[Watch]:
-        """The watches of the smaller half of the streams, which are closed."""
-        found: list[Watch] = []
-        for stream in sorted(self._streams, key=lambda stream: len(stream.live))[: MOST_STREAMS // 2]:
-            if len(found) + len(stream.live) <= most:
-                found += stream.live
-                self._drop(stream)
-        return found
+    def _fire_once(self, watch: Watch) -> None:
+        if not watch.lasting:
+            self._fire(watch, None)
 
     def _open(self, watches: list[Watch], tries: int) -> None:
-        stream = Stream(self._gateway.first, self._gateway, watches, tries)
+        stream = self._stream = Stream(self._gateway.first, self._gateway, tries)
+        stream.create(watches)
         stream.steps = self._read(stream)
-        with self._lock:
-            self._streams.append(stream)
-        self._resume(stream)
-
-    def _drop(self, stream: Stream) -> None:
-        with self._lock:
-            self._streams.remove(stream)
-        stream.close()
 
     def _tidy(self) -> None:
-        """Streams without a watch are closed, and so are probes without a stream."""
-        for stream in list(self._streams):
-            if not stream.live:
-                self._drop(stream)
-        needed = {stream.endpoint for stream in self._streams}
-        for endpoint in self._probes.keys() - needed:
-            self._probes.pop(endpoint).close()
-        for endpoint in needed - self._probes.keys():
-            probe = self._probes[endpoint] = Task(endpoint, self._gateway)
-            probe.steps = self._probe(probe)
-            self._resume(probe)
+        """Begin what is new, and send what is to be sent. A member is probed as long as something is watched there."""
+        stream = self._stream
+        if stream is None:
+            return
+        stream.cancel_done()
+        if not stream.events:
+            self._resume(stream)
+        elif stream.begun:
+            self._flush(stream)
+        watching = self._stream is not None and bool(self._stream.live)
+        if self._probe is not None and not watching:
+            self._probe.close()
+            self._probe = None
+        elif self._probe is None and watching:
+            self._probe = Task(self._gateway.first, self._gateway)
+            self._probe.steps = self._ask(self._probe)
+            self._resume(self._probe)
+
+    def _flush(self, stream: Stream) -> None:
+        try:
+            stream.flush()
+        except Broken:
+            self._failed(stream)
 
     def _wait(self) -> None:
         """Until something happens; then the tasks that it is for go on."""
-        tasks: list[Task] = [*self._streams, *self._probes.values()]
+        tasks = [task for task in (self._stream, self._probe) if task is not None]
         poll = select.poll()
         poll.register(self._heard, READ)
         by_descriptor = {}
@@ -273,11 +303,11 @@ class Reader:
             self._resume(by_descriptor[descriptor])
         now = time.monotonic()
         for task in tasks:
-            if task.deadline <= now:
+            if task.deadline <= now and not task.closed:
                 self._late(task)
 
     def _resume(self, task: Task) -> None:
-        if task.closed:  # another one has failed a moment ago, and this one with it
+        if task.closed:  # the other one has failed a moment ago, and this one with it
             return
         try:
             task.resume()
@@ -285,43 +315,45 @@ class Reader:
             self._failed(task)
 
     def _late(self, task: Task) -> None:
-        if not task.events:  # it has only slept
-            self._resume(task)
-        elif not task.closed:
+        if task.events:
             self._failed(task)
+        else:
+            self._resume(task)
 
     def _failed(self, task: Task) -> None:
         """A stream that never began is tried at another member. Otherwise everybody looks again: what happened
         meanwhile is not known."""
         self._gateway.distrust(task.endpoint)
-        if not isinstance(task, Stream):
-            self._probes.pop(task.endpoint, None)
-            task.close()
-            for stream in [stream for stream in self._streams if stream.endpoint == task.endpoint]:
-                self._failed(stream)
+        task.close()
+        if task is self._probe:
+            self._probe = None
+            if self._stream is None or self._stream.endpoint != task.endpoint:
+                return
+            self._stream.close()
+        stream = self._stream
+        if stream is None:
             return
-        self._drop(task)
-        if not task.begun and task.tries and task.live:
-            self._open(task.live, task.tries - 1)
-            return
-        at = time.monotonic() + PAUSE
-        for watch in task.live:
-            if watch.lasting or not task.begun:
-                with self._lock:
-                    self._later.append((at, watch))
-            else:
-                self._fire(watch, None)
+        watches = stream.live
+        with self._lock:
+            self._stream = None
+            if not stream.begun and stream.tries and watches:
+                self._open(watches, stream.tries - 1)
+                return
+            waits = [watch for watch in watches if watch.lasting or not stream.begun]
+            self._later += [(time.monotonic() + PAUSE, watch) for watch in waits]
+        if stream.begun:
+            for watch in watches:
+                self._fire_once(watch)
 
     # ------------------------------------------------------------ the steps of a task
 
-    def _read(self, stream: Stream) -> Generator[int, None, None]:
+    def _read(self, stream: Stream) -> Steps[None]:
         connection = stream.connection
-        body = "\n".join(watch.request(number) for number, watch in stream.watches.items()).encode()
-        call = Call(stream.endpoint, WATCH, self._gateway.token, body, stream.deadline)
         yield from connection.open(addresses(stream.endpoint))
-        yield from connection.send(self._gateway.packed(call))
+        yield from connection.send(stream_head(WATCH, str(stream.endpoint), self._gateway.token))
         while True:
-            yield READ
+            stream.flush()
+            yield stream.events
             connection.receive()
             status, lines, ended = connection.lines()
             if status not in (0, 200):
@@ -332,20 +364,21 @@ class Reader:
                 raise Broken("it ended the stream")
 
     def _message(self, stream: Stream, result: dict[str, Any]) -> None:
+        number = int(result.get("watch_id", 0))
+        watch = stream.watches.get(number)
         stream.begun = True
-        stream.deadline = math.inf
-        watch = stream.watches.get(int(result.get("watch_id", 0)))
+        stream.confirmed(number)
         if watch is None or watch.done:
             return
         if result.get("canceled"):
-            self._canceled(stream, watch, "compact_revision" in result)
+            del stream.watches[number]
+            self._canceled(watch, "compact_revision" in result)
         elif events := result.get("events"):
             watch.start = int(events[-1]["kv"]["mod_revision"]) + 1
             self._fire(watch, events)
 
-    def _canceled(self, stream: Stream, watch: Watch, compacted: bool) -> None:
+    def _canceled(self, watch: Watch, compacted: bool) -> None:
         """What it was to begin with is compacted, or it is not allowed: then the next one would be canceled as well."""
-        stream.watches = {number: one for number, one in stream.watches.items() if one is not watch}
         if compacted and not watch.lasting:
             self._fire(watch, None)
             return
@@ -353,23 +386,21 @@ class Reader:
         with self._lock:
             self._later.append((time.monotonic() + PAUSE, watch))
 
-    def _probe(self, probe: Task) -> Generator[int, None, None]:
-        """Read by consensus every now and then: a member that was frozen, or cut off from the others, keeps its streams
+    def _ask(self, probe: Task) -> Steps[None]:
+        """Read by consensus every now and then: a member that is frozen, or cut off from the others, keeps its streams
         open and sends nothing. An error that is about us is an answer as well."""
-        yield from self._sleep(probe)
-        probe.deadline = time.monotonic() + OPEN_WITHIN
+        probe.deadline = time.monotonic() + PROBE_EVERY
+        yield 0
+        probe.deadline = time.monotonic() + PROBE_WITHIN
         yield from probe.connection.open(addresses(probe.endpoint))
         while True:
-            probe.deadline = time.monotonic() + PROBE_WITHIN
             call = Call(probe.endpoint, RANGE, self._gateway.token, self._probe_body, probe.deadline)
             reply = yield from probe.connection.post(self._gateway.packed(call))
             if reply.status >= 500:
                 raise Broken("it cannot read")
-            yield from self._sleep(probe)
-
-    def _sleep(self, probe: Task) -> Generator[int, None, None]:
-        probe.deadline = time.monotonic() + PROBE_EVERY
-        yield 0
+            probe.deadline = time.monotonic() + PROBE_EVERY
+            yield 0
+            probe.deadline = time.monotonic() + PROBE_WITHIN
 
 
 def _result(line: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ PREFIX = "leasehold"
 SCHEMES = ("etcd", "etcds")
 OPTIONS = ("tls", "ca", "cert", "key")
 SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+PARTS = ("r", "w", "n")  # of the keys under a prefix: see keys.py
 EXAMPLE = "write etcd://host1,host2:2379/prefix"
 NOT_ENCODED = "percent-encode the special characters of the user and the password: @ is %40, / is %2F, ? is %3F"
 
@@ -126,6 +127,8 @@ def _prefix(path: str) -> str:
         return PREFIX
     if any(not part or part in (".", "..") for part in text.split("/")):
         raise InvalidRequest("the prefix in the URL has an empty part, '.' or '..' between its slashes")
+    if text.rpartition("/")[2] in PARTS:
+        raise InvalidRequest("the prefix in the URL ends in r, w or n: another store may keep its keys there")
     if "\ufffd" in text or any(char < " " or char == "\x7f" for char in text):
         raise InvalidRequest("the prefix in the URL has characters that are no text")
     return text
