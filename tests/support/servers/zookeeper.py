@@ -108,7 +108,8 @@ class ZooKeeperServer(Server):
     def sessions(self) -> list[str]:
         """The ids of the sessions that it knows, in hexadecimal."""
         lines = self.ask("dump").splitlines()
-        return sorted({word for line in lines for word in line.split() if word.startswith("0x") and len(word) > 6})
+        words = {word.rstrip(":") for line in lines for word in line.split()}
+        return sorted(word for word in words if word.startswith("0x"))
 
     def stop(self) -> None:
         """Gone, with its folder."""

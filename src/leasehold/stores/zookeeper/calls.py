@@ -187,7 +187,7 @@ class PlaceNode:
 
     def __init__(
         self, record: str, owner: str, data: bytes, acl: Sequence[Any], session: Callable[[], int]
-    ) -> None:  # a node is that much
+    ) -> None:
         self.path = record
         self._owner = owner
         self._data = data
