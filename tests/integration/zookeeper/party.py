@@ -15,6 +15,7 @@ class Party:
     """It ends with ``with``."""
 
     def __init__(self, given: Any, flavour: str = "threads") -> None:
+        self.given = given
         self.server = ZooKeeper(given)
         self._runner = asyncio.Runner() if flavour == "asyncio" else None
 

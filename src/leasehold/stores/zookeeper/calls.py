@@ -185,9 +185,7 @@ class PlaceNode:
 
     type = Create.type
 
-    def __init__(
-        self, record: str, owner: str, data: bytes, acl: Sequence[Any], session: Callable[[], int]
-    ) -> None:
+    def __init__(self, record: str, owner: str, data: bytes, acl: Sequence[Any], session: Callable[[], int]) -> None:
         self.path = record
         self._owner = owner
         self._data = data

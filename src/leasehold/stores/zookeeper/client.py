@@ -146,9 +146,13 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
                 connection.shutdown(socket.SHUT_RDWR)
 
     def drop_copy(self) -> None:
-        """In a forked child: close the copies of the sockets. Nothing is sent, and the parent's session goes on."""
+        """In a forked child: close the copies of the sockets. Nothing is sent, and the parent's session goes on. A call
+        that was forked in its middle ends now: its reply is the parent's."""
         connection = self._connection
         for one in (connection._socket, connection._read_sock, connection._write_sock):
             if one is not None:
                 with suppress(OSError):
                     socket.close(one.detach())
+        for call in [entry[1] for entry in (*self._pending, *self._queue)]:
+            if isinstance(call, Call) and call.watcher is None:  # the parent's watches do not fire here
+                call.give_up()

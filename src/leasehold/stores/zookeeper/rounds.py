@@ -53,9 +53,7 @@ def rounds(  # they are all that is needed
     results: dict[int, Any] = {}
     closings = session.closings
     while len(results) < len(works):
-        failure = yield from _ready(session, server, prepare, give_up, latch)
-        if failure is None and session.closings != closings:
-            failure = StoreUnavailable(f"the store of {server} was closed meanwhile")
+        failure = yield from _ready(session, closings, server, prepare, give_up, latch)
         if failure is not None:
             return [results.get(number, failure) for number in range(len(works))]
         missing = [number for number in range(len(works)) if number not in results]
@@ -68,12 +66,18 @@ def rounds(  # they are all that is needed
     return [results[number] for number in range(len(works))]
 
 
-def _ready(
-    session: Session, server: str, prepare: Callable[[], Work], give_up: float, latch: Callable[[int], Any]
+def _ready(  # as above
+    session: Session,
+    closings: int,
+    server: str,
+    prepare: Callable[[], Work],
+    give_up: float,
+    latch: Callable[[int], Any],
 ) -> Generator[Wait, None, LeaseholdError | None]:
     """Wait until there is a connection, and the tree is known to be ours."""
     while True:
-        session.begin()
+        if not session.begin(closings):
+            return StoreUnavailable(f"the store of {server} was closed meanwhile")
         now = time.monotonic()
         if session.refused or now >= give_up:
             return failures.unreachable(server, session.trouble, session.refused)

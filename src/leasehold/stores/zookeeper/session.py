@@ -77,15 +77,19 @@ class Session:
         client = self._client
         return 0 if client is None else client.session
 
-    def begin(self) -> None:
-        """Connect, unless that was begun; without waiting for it."""
+    def begin(self, closings: int | None = None) -> bool:
+        """Connect, unless that was begun; without waiting for it. False if it was closed since ``closings``."""
+        if closings is None:
+            closings = self.closings
         if self._client is not None and not self._is_gone(self._client):
-            return
+            return self.closings == closings
         with self._lock:
+            if self.closings != closings:
+                return False
             old = self._client
             if old is not None:
                 if not self._is_gone(old):
-                    return
+                    return True
                 _end_later(old)
             client = Client(self._target)
             client.add_listener(lambda state: self._changed(client, state))
@@ -94,6 +98,7 @@ class Session:
             self.seen = self.prepared = 0
             self.refused = False
             client.start_async()
+        return True
 
     def _is_gone(self, client: Client) -> bool:
         """It never comes back by itself."""
@@ -195,11 +200,14 @@ class Session:
 
     def forked(self) -> None:
         """In the child: the session is the parent's."""
-        client = self._client
+        client, waiting = self._client, self._waiting
         self._start()
+        self.closings += 1
         if client is not None:
             inherited.append(client)
             client.drop_copy()
+        for wake in waiting:
+            wake()
 
 
 inherited: list[Client] = []  # clients of the parent: nothing of theirs runs in this process, not even a destructor
