@@ -85,7 +85,7 @@ def _ready(  # as above
             opened = latch(1)
             session.when_connected(opened.count)
             try:
-                yield Wait(opened, give_up)
+                yield Wait(opened, min(session.gone_at, give_up))
             finally:
                 session.forget(opened.count)
         elif session.full:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 
 from kazoo.protocol.states import KazooState, KeeperState
 
@@ -102,10 +103,13 @@ class Session:
 
     def _is_gone(self, client: Client) -> bool:
         """It never comes back by itself."""
-        away = self._away_since
-        if client.connected or away is None:
-            return False
-        return client.ended_itself or time.monotonic() - away > GONE_AFTER * client.session_seconds
+        return not client.connected and (client.ended_itself or time.monotonic() >= self.gone_at)
+
+    @property
+    def gone_at(self) -> float:
+        """When a client that is away is replaced by another."""
+        client, away = self._client, self._away_since
+        return inf if client is None or away is None else away + GONE_AFTER * client.session_seconds
 
     def when_connected(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` once, at the latest when that is so, or when it cannot be any more."""
