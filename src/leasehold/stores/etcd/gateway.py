@@ -1,0 +1,202 @@
+"""Requests to whichever member of etcd answers: failover, login, and what became of a request.
+
+``post`` is a generator that yields calls. ``send`` and ``send_async`` carry one out, on a thread and on an event loop.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator, Iterator
+
+from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
+from leasehold.errors import LeaseholdError
+from leasehold.stores.etcd import failures
+from leasehold.stores.etcd.connection import (
+    Broken,
+    Connection,
+    NotSent,
+    addresses,
+    addresses_async,
+    wait,
+    wait_async,
+)
+from leasehold.stores.etcd.failures import Refused
+from leasehold.stores.etcd.http import Reply, request
+from leasehold.stores.etcd.pool import Pool
+from leasehold.stores.etcd.urls import Endpoint, Target
+from leasehold.stores.etcd.wall import WallClock
+
+LOGIN = "/v3/auth/authenticate"
+
+
+class Call(NamedTuple):
+    """One request to one member, sent once. Performing it returns a Reply, or raises NotSent or Broken."""
+
+    endpoint: Endpoint
+    path: str
+    token: str
+    body: bytes
+    give_up: float
+
+
+Posting: TypeAlias = "Generator[Call, Reply, dict[str, Any]]"
+
+
+class Gateway:
+    """All members of one etcd, and one user there."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.server = target.server
+        self.wall = WallClock()
+        self.context = target.tls_context()
+        self._order = target.endpoints  # the one to try first is the one that answered last
+        self._token = ""
+        self._logs_in = bool(target.user)
+        self._pool = Pool()
+
+    # ------------------------------------------------------------ a request
+
+    def post(self, path: str, body: bytes, give_up: float, harmless: bool = False) -> Posting:
+        """The reply to a request, from the first member that answers. ``harmless``: it may be sent again, and a failure
+        is never unknown. Raises Refused (nothing was done), StoreUnavailable or OutcomeUnknown."""
+        failure: LeaseholdError | None = None
+        for endpoint, limit in self._tries(give_up):
+            try:
+                return (yield from self._post_to(endpoint, path, body, limit))
+            except NotSent as error:
+                failure = failures.unreachable(self.server, error)
+            except Broken as error:
+                if not harmless:
+                    self.distrust(endpoint)
+                    raise failures.unanswered(self.server, error) from error
+                failure = failures.unreachable(self.server, error)
+            except Refused as error:
+                if not error.elsewhere and error.definite:
+                    raise
+                if not harmless and not error.definite:
+                    self.distrust(endpoint)
+                    raise failures.undecided(self.server, error) from error
+                failure = failures.refused(self.server, error)
+            self.distrust(endpoint)
+        assert failure is not None  # noqa: S101 # there is at least one member
+        raise failure
+
+    def _tries(self, give_up: float) -> Iterator[tuple[Endpoint, float]]:
+        """Each member, and until when it may take: one that hangs costs half of what is left."""
+        order = self._order
+        for others, endpoint in zip(range(len(order) - 1, -1, -1), order, strict=True):
+            now = time.monotonic()
+            yield endpoint, now + (give_up - now) / 2 if others else give_up
+
+    def distrust(self, endpoint: Endpoint) -> None:
+        """Another member is tried first from now on."""
+        order = self._order
+        if order[0] == endpoint:
+            self._order = (*order[1:], endpoint)
+
+    @property
+    def first(self) -> Endpoint:
+        """The member that answered last."""
+        return self._order[0]
+
+    def _post_to(self, endpoint: Endpoint, path: str, body: bytes, give_up: float) -> Posting:
+        """Once more after a new login, when the token was refused: nothing was done then."""
+        token = self._token
+        if self._logs_in and not token:
+            token = yield from self._log_in(endpoint, give_up)
+        try:
+            return self._read((yield Call(endpoint, path, token, body, give_up)))
+        except Refused as error:
+            if not error.bad_token or not self.target.user:
+                raise
+        token = yield from self._log_in(endpoint, give_up)
+        return self._read((yield Call(endpoint, path, token, body, give_up)))
+
+    def _read(self, reply: Reply) -> dict[str, Any]:
+        self.wall.heard(reply.date)
+        if reply.status != 200:
+            raise failures.refusal(reply)
+        try:
+            found: dict[str, Any] = json.loads(reply.body)
+        except ValueError as error:
+            raise Broken("its reply is no JSON") from error
+        return found
+
+    def _log_in(self, endpoint: Endpoint, give_up: float) -> Generator[Call, Reply, str]:
+        """A token; nothing where etcd knows no users. What fails here has not been sent, or was refused."""
+        login = json.dumps({"name": self.target.user, "password": self.target.password}).encode()
+        try:
+            found = self._read((yield Call(endpoint, LOGIN, "", login, give_up)))
+        except Broken as error:
+            raise NotSent(str(error)) from error
+        except Refused as error:
+            if str(error) != failures.NO_AUTH:
+                error.definite = True
+                raise
+            self._logs_in = False
+            self._token = ""
+            return ""
+        token = str(found.get("token", ""))
+        self._token, self._logs_in = token, True
+        return token
+
+    # ------------------------------------------------------------ a call
+
+    def packed(self, call: Call) -> bytes:
+        return request(call.path, str(call.endpoint), call.token, call.body)
+
+    @property
+    def token(self) -> str:
+        """The one in use, for streams."""
+        return self._token
+
+    def send(self, call: Call) -> Reply:
+        """On the calling thread."""
+        packed = self.packed(call)
+        while True:
+            connection = self._pool.take(call.endpoint)
+            old = connection is not None
+            if connection is None:
+                connection = self.new_connection(call.endpoint)
+                wait(connection, connection.open(addresses(call.endpoint)), call.give_up, NotSent)
+            try:
+                return wait(connection, connection.post(packed), call.give_up, Broken)
+            except NotSent:  # the server closed it a moment ago
+                if not old:
+                    raise
+            finally:
+                self._pool.give_back(connection)
+
+    async def send_async(self, call: Call) -> Reply:
+        """In the running task."""
+        packed = self.packed(call)
+        while True:
+            connection = self._pool.take(call.endpoint)
+            old = connection is not None
+            if connection is None:
+                connection = self.new_connection(call.endpoint)
+                found = await addresses_async(call.endpoint)
+                await wait_async(connection, connection.open(found), call.give_up, NotSent)
+            try:
+                return await wait_async(connection, connection.post(packed), call.give_up, Broken)
+            except NotSent:
+                if not old:
+                    raise
+            finally:
+                self._pool.give_back(connection)
+
+    def new_connection(self, endpoint: Endpoint) -> Connection:
+        """Not open yet."""
+        connection = Connection(endpoint, self.context)
+        self._pool.add(connection)
+        return connection
+
+    # ------------------------------------------------------------ the end
+
+    def forked(self) -> None:
+        self._pool.close_copies()
+
+    def close(self) -> None:
+        self._pool.close()

@@ -1,0 +1,181 @@
+"""Changing records: one transaction of ZooKeeper for all parts, which is done whole or not at all.
+
+Every part requires that the record is still at its revision (``revisions``). Nothing else needs a condition: each join
+changes the record, so whoever knows the revision knows the queue, of which places only vanish.
+
+    revision 0, a text     create the record; it fails if there is one
+    a text                 set it, if its version is the same
+    an empty text          delete it, if its version is the same and it has no place; count the removal
+    first                  delete that place; it fails if it is gone
+    leave                  delete those places; without those that are gone already, if it fails for them
+    join                   create a place at the end, named when it is sent: it belongs to the session of that moment
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from kazoo.exceptions import NoNodeError, ZookeeperError
+from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
+
+from leasehold._core.light_typing import Any
+from leasehold.errors import LeaseholdError
+from leasehold.stores.record.requests import Change, Look, Outcome, Part, Record
+from leasehold.stores.zookeeper import calls, failures
+from leasehold.stores.zookeeper.calls import Call, NotSent, PlaceNode
+from leasehold.stores.zookeeper.looks import Removals, look, with_places
+from leasehold.stores.zookeeper.names import bucket
+from leasehold.stores.zookeeper.revisions import Revision, unpacked
+from leasehold.stores.zookeeper.rounds import Lost
+from leasehold.stores.zookeeper.tree import Tree
+
+MOST_PARTS = 60  # a record of 15 KB each, with its path, stays below the limit
+MOST_BYTES = 1_000_000  # of one request: ZooKeeper's jute.maxbuffer is 1,048,575, and it hangs up on a larger one
+
+
+class Transaction:
+    """The operations of a change, and what becomes of them."""
+
+    def __init__(self, tree: Tree, parts: Sequence[Part], gone: set[str]) -> None:
+        self._tree = tree
+        self.parts = parts
+        self.operations: list[Any] = []
+        self.leaves: dict[int, str] = {}  # the operations that may fail, with their paths
+        self.creations: set[int] = set()  # those that fail with NoNode only when the tree is gone
+        self._of_record: dict[str, int] = {}  # the operation that tells the new revision
+        self._of_bucket: dict[str, int] = {}
+        self.size = 0
+        self._add_buckets()
+        for part in parts:
+            self._add(part, gone)
+
+    def _add_buckets(self) -> None:
+        """First: a removal changes the version that the others require."""
+        removed = {bucket(part.resource) for part in self.parts if part.revision and part.text == ""}
+        required = {(bucket(part.resource), unpacked(part.revision).removals) for part in self.parts if part.revision}
+        for one, removals in sorted(required):
+            path = f"{self._tree.names.records}/{one}"
+            if one in removed and one not in self._of_bucket:
+                self._of_bucket[one] = self._append(SetData(path, b"", removals))
+            else:
+                self._append(CheckVersion(path, removals))
+
+    def _add(self, part: Part, gone: set[str]) -> None:
+        names = self._tree.names
+        path = names.record(part.resource)
+        if part.first is not None:
+            self._append(Delete(f"{path}/{part.first.key}", 0))
+        for place in part.leave:
+            child = f"{path}/{place.key}"
+            if child not in gone:
+                self.leaves[self._append(Delete(child, -1))] = child
+        self._add_record(part, path)
+        if part.join is not None:
+            text = part.join.text.encode()
+            make = PlaceNode(path, part.join.owner, text, self._tree.acl, self._tree.session.current)
+            self._append(make, len(text))
+
+    def _add_record(self, part: Part, path: str) -> None:
+        data = (part.text or "").encode()
+        if part.revision == 0:
+            index = self._append(Create(path, data, self._tree.acl, 0), len(data))
+            self.creations.add(index)
+            self._of_record[part.resource] = index
+            if not part.text and part.join is None:  # there is none, and it stays so
+                self._append(Delete(path, 0))
+                del self._of_record[part.resource]
+            return
+        version = unpacked(part.revision).version
+        if part.text is None:
+            self._append(CheckVersion(path, version))
+        elif part.text == "":
+            self._append(Delete(path, version))
+        else:
+            self._of_record[part.resource] = self._append(SetData(path, data, version), len(data))
+
+    def _append(self, operation: Any, size: int = 0) -> int:
+        self.operations.append(operation)
+        self.size += size + len(operation.path) + 100
+        return len(self.operations) - 1
+
+    # ------------------------------------------------------------ done
+
+    def records(self, call: Call, removals: Removals) -> list[Record]:
+        results = call.result()
+        for one, index in self._of_bucket.items():
+            removals.known[one] = self._tree.removals[one] = results[index].version
+        return [self._record(part, results, call.zxid, removals) for part in self.parts]
+
+    def _record(self, part: Part, results: Sequence[Any], zxid: int, removals: Removals) -> Record:
+        index = self._of_record.get(part.resource)
+        if index is None:
+            kept = part.revision if part.text is None else 0
+            return Record(part.resource, None, kept, None)
+        version = 0  # of a node that was made
+        if part.revision:
+            stat = results[index]
+            self._tree.session.set_clock(stat.mtime)
+            version = stat.version
+        known = removals.known.get(bucket(part.resource))
+        before = unpacked(part.revision).removals if known is None else known
+        return Record(part.resource, part.text, Revision(zxid, before, version).packed(), None)
+
+
+def change(tree: Tree, request: Change) -> Generator[list[Call], None, Outcome]:
+    parts = request.parts
+    gone: set[str] = set()
+    removals = Removals(tree, [bucket(part.resource) for part in parts if part.revision == 0])
+    asked = removals.calls
+    while True:  # it ends: each further turn leaves out a place more
+        transaction = Transaction(tree, parts, gone)
+        if transaction.size > MOST_BYTES:
+            raise failures.too_large(tree.server, transaction.size)
+        call = calls.transaction(transaction.operations)
+        queues = [calls.children(tree.names.record(part.resource)) for part in parts if part.join is not None]
+        yield [*asked, call, *queues]
+        asked = []
+        refused = _refusal(tree, call)
+        if refused is None:
+            return _done(tree, transaction, call, removals, queues)
+        index, error = refused
+        if index in transaction.creations and isinstance(error, NoNodeError):  # somebody has removed the tree
+            tree.session.prepared = 0
+            raise Lost
+        if index not in transaction.leaves or not isinstance(error, NoNodeError):
+            break
+        gone.add(transaction.leaves[index])
+    for part in parts:
+        tree.removals.pop(bucket(part.resource), None)
+    sight = yield from look(tree, Look(tuple(part.resource for part in parts)))
+    return Outcome(False, sight.records)
+
+
+def _done(tree: Tree, transaction: Transaction, call: Call, removals: Removals, queues: Sequence[Call]) -> Outcome:
+    left = iter(queues)
+    try:
+        removals.learn()
+        records = transaction.records(call, removals)
+        return Outcome(
+            True,
+            tuple(
+                with_places(tree, record, next(left)) if part.join is not None else record
+                for part, record in zip(transaction.parts, records, strict=True)
+            ),
+        )
+    except (Lost, LeaseholdError) as error:  # it was done, but what follows from it could not be read
+        raise failures.unknown(tree.server, error) from error
+
+
+def _refusal(tree: Tree, call: Call) -> tuple[int, Exception] | None:
+    """Which condition did not hold. Raises OutcomeUnknown, Lost when it was not sent, or StoreUnavailable."""
+    try:
+        refused = calls.refusal(call.result())
+    except NotSent as error:
+        raise Lost from error
+    except failures.BROKEN as error:
+        raise failures.unknown(tree.server, error) from error
+    except ZookeeperError as error:
+        refused = (-1, error)
+    if refused is not None and not isinstance(refused[1], failures.CONDITIONS):
+        raise failures.refusal(tree.server, refused[1])
+    return refused

@@ -1,0 +1,158 @@
+"""kazoo's client as we use it: one thread, which sends, receives and calls us back.
+
+kazoo brings the session, its pings, the reconnection and the login. Its worker threads, its retries and its own results
+are not used: a Call is its own result, and callbacks run on the thread that receives, since ours never block.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+
+from kazoo.client import CLOSED_STATES, KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.states import KeeperState
+
+from leasehold._core.light_typing import Any
+from leasehold.stores.zookeeper.calls import Call
+from leasehold.stores.zookeeper.target import Target
+
+CONNECT_WITHIN = 3.0  # seconds for one member: kazoo would wait for a silent one until the session is over
+# Between attempts to connect to any member, for ever. kazoo's own pauses grow to an hour.
+PAUSES = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.3, "max_delay": 1.0}
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Without threads of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trouble = ""  # why the last attempt to connect failed
+
+    def start(self) -> None:
+        """There are no workers."""
+
+    def stop(self) -> None:
+        """There are no workers."""
+
+    if hasattr(select, "poll"):
+
+        def select(self, reads: Any, writes: Any, _: Any, timeout: float | None = None) -> Any:
+            """kazoo's own makes and closes an epoll object for each request."""
+            poll = select.poll()
+            for one in reads:
+                poll.register(one, select.POLLIN)
+            for one in writes:
+                poll.register(one, select.POLLOUT)
+            ready = {number for number, _ in poll.poll(None if timeout is None else max(timeout, 0) * 1000)}
+            return [one for one in reads if one.fileno() in ready], [one for one in writes if one.fileno() in ready], []
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """On the thread that receives."""
+        callback.func(*callback.args)
+
+    def create_connection(self, *given: Any, timeout: float = CONNECT_WITHIN, **more: Any) -> Any:
+        try:
+            connection = super().create_connection(*given, timeout=min(timeout, CONNECT_WITHIN), **more)
+        except OSError as error:
+            self.trouble = " ".join(str(error.strerror or error).split())
+            raise
+        self.trouble = ""
+        return connection
+
+
+class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
+    """Keeps the length of the session that the server has granted, which kazoo only logs."""
+
+    session_ms = 0
+
+    def _invoke(self, *given: Any, **more: Any) -> Any:
+        result = super()._invoke(*given, **more)
+        if isinstance(result, tuple):
+            self.session_ms = result[0].time_out
+        return result
+
+
+class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """Begins to connect with ``start_async``, and ends with ``end`` or ``drop_copy``."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(
+            hosts=target.hosts,
+            timeout=target.session_seconds,
+            handler=Handler(),
+            auth_data=set(target.auth) or None,
+            connection_retry=PAUSES,
+            command_retry={"max_tries": 0},
+            **target.tls,
+        )
+        sasl = dict(target.sasl) if target.sasl else None
+        self._connection = Connection(self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl)
+
+    @property
+    def session(self) -> int:
+        """The id of the session that requests belong to which are sent now."""
+        return self._session_id or 0
+
+    @property
+    def session_seconds(self) -> float:
+        """How long the server keeps the session of a client that is silent; what was requested, until it is known."""
+        return (self._connection.session_ms or self._session_timeout) / 1000
+
+    @property
+    def ended_itself(self) -> bool:
+        """It does not connect again: the login was refused, or kazoo met something that it does not know."""
+        thread = self._connection._connection_routine
+        return self._state == KeeperState.AUTH_FAILED or (thread is not None and not thread.is_alive())
+
+    @property
+    def backlog(self) -> int:
+        """Requests that wait to be sent."""
+        return len(self._queue)
+
+    def send(self, calls: Sequence[Call]) -> None:
+        """Never blocks: the caller has looked at ``backlog``. What cannot be sent is given up."""
+        try:
+            if self._state in CLOSED_STATES:
+                raise OSError("the client is closed")  # handled as that of a socket that is closed
+            self._queue.extend([(call, call) for call in calls])
+            self._connection._write_sock.send(b"\0" * len(calls))
+        except (OSError, AttributeError):  # kazoo has closed its socket, or it is gone
+            for call in calls:
+                call.give_up()
+        except BaseException:  # an interrupt: kazoo must not count fewer bytes than requests
+            for call in calls:
+                call.give_up()
+            with suppress(OSError, AttributeError):
+                self._connection._write_sock.send(b"\0" * len(calls))
+            raise
+
+    def forget_watch(self, path: str, watcher: Any) -> None:
+        """It is not called any more. The server tells us still, once."""
+        watchers = self._data_watchers.get(path)
+        if watchers is not None:
+            watchers.discard(watcher)
+
+    # ------------------------------------------------------------ its end
+
+    def hang_up(self) -> None:
+        """Break the connection: kazoo notices, and looks for another member unless it was stopped."""
+        connection = self._connection._socket
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def drop_copy(self) -> None:
+        """In a forked child: close the copies of the sockets. Nothing is sent, and the parent's session goes on. A call
+        that was forked in its middle ends now: its reply is the parent's."""
+        connection = self._connection
+        for one in (connection._socket, connection._read_sock, connection._write_sock):
+            if one is not None:
+                with suppress(OSError):
+                    socket.close(one.detach())
+        for call in [entry[1] for entry in (*self._pending, *self._queue)]:
+            if isinstance(call, Call) and call.watcher is None:  # the parent's watches do not fire here
+                call.give_up()

@@ -1,0 +1,144 @@
+"""Reading records and their queues.
+
+``sync`` comes first: the member that we are connected to catches up with its leader. The leader asks no quorum for it,
+so that one which was deposed a moment ago may still answer: what it shows is then older than the last change. It is
+never older than anything that this process has seen, in this session or an earlier one: an older reply is refused. Nor
+is that unsafe: what is decided from an older record is refused when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+
+from kazoo.exceptions import NoNodeError
+
+from leasehold.stores.record.requests import List, Listed, Look, Record, Sight
+from leasehold.stores.zookeeper import calls
+from leasehold.stores.zookeeper.calls import Call
+from leasehold.stores.zookeeper.names import BUCKETS, bucket, queue, unescaped
+from leasehold.stores.zookeeper.revisions import Revision
+from leasehold.stores.zookeeper.rounds import Lost
+from leasehold.stores.zookeeper.tree import Tree
+
+BUCKETS_AT_ONCE = 32
+
+
+class Removals:
+    """The removals of buckets, as they were before the records were read."""
+
+    def __init__(self, tree: Tree, buckets: Iterable[str]) -> None:
+        self._tree = tree
+        wanted = dict.fromkeys(buckets)
+        self.known = {one: tree.removals[one] for one in wanted if one in tree.removals}
+        self._asked = {one: calls.exists(f"{tree.names.records}/{one}") for one in wanted if one not in self.known}
+
+    @property
+    def calls(self) -> list[Call]:
+        """To be sent before the records are read."""
+        return list(self._asked.values())
+
+    def learn(self) -> None:
+        for one, call in self._asked.items():
+            stat = self._tree.answer(call)
+            if stat is None:  # somebody has removed the tree
+                self._tree.session.prepared = 0
+                raise Lost
+            self.known[one] = self._tree.removals[one] = stat.version
+
+    def record(self, resource: str, call: Call) -> Record:
+        """The reply to ``get``, without the places."""
+        found = self._tree.answer(call, NoNodeError)
+        if found is None:
+            return Record(resource)
+        data, stat = found
+        revision = Revision(stat.mzxid, self.known[bucket(resource)], stat.version)
+        return Record(resource, data.decode("utf-8", "replace"), revision.packed(), None)
+
+
+def look(tree: Tree, request: Look) -> Generator[list[Call], None, Sight]:
+    names, seen = tree.names, tree.session.seen
+    removals = Removals(tree, map(bucket, request.resources))
+    first = calls.sync(names.chroot)
+    paths = [names.record(resource) for resource in request.resources]
+    gets = [calls.get(path) for path in paths]
+    queues = [calls.children(path) for path in paths]
+    yield [first, *removals.calls, *[call for pair in zip(gets, queues, strict=True) for call in pair]]
+    tree.answer(first)
+    if first.zxid < seen:
+        raise Lost
+    removals.learn()
+    records = [removals.record(resource, call) for resource, call in zip(request.resources, gets, strict=True)]
+    records = [with_places(tree, record, call) for record, call in zip(records, queues, strict=True)]
+    if request.texts:
+        records = yield from _with_texts(tree, records)
+    return Sight(tuple(records))
+
+
+def with_places(tree: Tree, record: Record, call: Call) -> Record:
+    """The reply to ``children``. Places that our session has made twice are removed."""
+    found = queue(tree.answer(call, NoNodeError) or (), tree.session.current())
+    if found.surplus:
+        tree.session.send([calls.removal(tree.names.place(record.resource, key)) for key in found.surplus])
+    return record._replace(places=found.places)
+
+
+def _with_texts(tree: Tree, records: Sequence[Record]) -> Generator[list[Call], None, list[Record]]:
+    """A place that has gone meanwhile is left out."""
+    texts = {
+        (record.resource, place.key): calls.get(tree.names.place(record.resource, place.key))
+        for record in records
+        for place in record.places or ()
+    }
+    if texts:
+        yield list(texts.values())
+    found = []
+    for record in records:
+        places = []
+        for place in record.places or ():
+            answer = tree.answer(texts[record.resource, place.key], NoNodeError)
+            if answer is not None:
+                places.append(place._replace(text=answer[0].decode("utf-8", "replace")))
+        found.append(record._replace(places=tuple(places)))
+    return found
+
+
+# ---------------------------------------------------------------- a listing
+
+
+def listing(tree: Tree, request: List) -> Generator[list[Call], None, Listed]:
+    """The cursor is a bucket and the name of a node in it: ``3f/orders:17``."""
+    start, _, after = request.cursor.partition("/")
+    nodes, ended = yield from _nodes(tree, start or BUCKETS[0], after, request.most)
+    chosen = nodes[: request.most]
+    cursor = "" if ended and len(nodes) <= request.most else "/".join(chosen[-1])
+    named = [(one, node, unescaped(node)) for one, node in chosen]
+    readable = [(one, name) for one, _, name in named if name is not None and bucket(name) == one]
+    unreadable = [node for one, node, name in named if name is None or bucket(name) != one]
+    removals = Removals(tree, [one for one, _ in readable])
+    gets = [calls.get(tree.names.record(resource)) for _, resource in readable]
+    if readable:
+        yield [*removals.calls, *gets]
+        removals.learn()
+    records = [removals.record(resource, call) for (_, resource), call in zip(readable, gets, strict=True)]
+    return Listed(tuple(record for record in records if record.text is not None), cursor, tuple(unreadable))
+
+
+def _nodes(
+    tree: Tree, start: str, after: str, most: int
+) -> Generator[list[Call], None, tuple[list[tuple[str, str]], bool]]:
+    """More than ``most`` names, or all that remain: then True."""
+    left = [one for one in BUCKETS if one >= start]
+    found: list[tuple[str, str]] = []
+    seen = tree.session.seen
+    while left and len(found) <= most:
+        now, left = left[:BUCKETS_AT_ONCE], left[BUCKETS_AT_ONCE:]
+        first = calls.sync(tree.names.chroot)
+        lists = [calls.children(f"{tree.names.records}/{one}") for one in now]
+        yield [first, *lists]
+        tree.answer(first)
+        if first.zxid < seen:
+            raise Lost
+        for one, call in zip(now, lists, strict=True):
+            nodes = tree.answer(call, NoNodeError) or ()
+            found += [(one, node) for node in sorted(nodes) if (one, node) > (start, after)]
+    return found, not left

@@ -1,0 +1,104 @@
+"""The nodes of the tree, and how they are named.
+
+    <chroot>                                    its data says that the tree is ours
+    <chroot>/r/<bucket>/<resource>              a record; persistent
+    <chroot>/r/<bucket>/<resource>/<place>      a claim that waits: <owner>-<session>-<number>; ephemeral, sequential
+    <chroot>/n/<address>                        the last texts that were sent to an address; ephemeral
+    <chroot>/s/<session>                        a client that is connected; ephemeral
+
+There are 256 buckets, made with the tree. A listing reads one after the other, so that no reply grows with the number
+of all resources. The version of a bucket's node counts the records that were removed from it: see ``revisions``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+from urllib.parse import quote, unquote
+
+from leasehold._core.light_typing import NamedTuple
+from leasehold.stores.record.requests import Place
+
+MARK = b"leasehold 1"  # the data of the chroot: whose tree this is, and its version
+BUCKETS = tuple(f"{number:02x}" for number in range(256))
+SAFE = ":@,;=+$&!*'()~"  # these stay as they are: names are easier to read
+PLACE = re.compile(r"(?P<owner>[^-]+)-(?P<session>[0-9a-f]{16})-(?P<number>-?\d{10})")
+COUNTER = 1 << 32  # the counter of a node's children is a signed integer of 32 bits, and goes on below zero
+
+
+class Names:
+    """The paths below one chroot."""
+
+    def __init__(self, chroot: str) -> None:
+        self.chroot = chroot
+        self.records = f"{chroot}/r"
+        self.news = f"{chroot}/n"
+        self.sessions = f"{chroot}/s"
+
+    def bucket(self, resource: str) -> str:
+        return f"{self.records}/{bucket(resource)}"
+
+    def record(self, resource: str) -> str:
+        return f"{self.records}/{bucket(resource)}/{escaped(resource)}"
+
+    def place(self, resource: str, key: str) -> str:
+        return f"{self.record(resource)}/{key}"
+
+    def address(self, address: str) -> str:
+        return f"{self.news}/{escaped(address)}"
+
+
+class Queue(NamedTuple):
+    """The places of one resource. ``surplus``: further ones that our session made for the same owner."""
+
+    places: tuple[Place, ...]
+    surplus: tuple[str, ...]
+
+
+def bucket(resource: str) -> str:
+    return blake2b(resource.encode(errors="surrogatepass"), digest_size=1).hexdigest()
+
+
+def escaped(name: str) -> str:
+    """As the name of a node. It has no slash in it, and is never ``.`` or ``..``."""
+    text = quote(name, safe=SAFE, errors="surrogatepass")
+    return text.replace(".", "%2E") if text in (".", "..") else text
+
+
+def unescaped(node: str) -> str | None:
+    """None for a name that ``escaped`` does not give."""
+    try:
+        name = unquote(node, errors="strict")
+    except UnicodeDecodeError:
+        return None
+    return name if name and escaped(name) == node else None
+
+
+def session_name(session: int) -> str:
+    return f"{session & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
+def place_prefix(owner: str, session: int) -> str:
+    """What a new place is named before ZooKeeper adds its number."""
+    return f"{quote(owner, safe='').replace('-', '%2D')}-{session_name(session)}-"
+
+
+def queue(children: Iterable[str], session: int | None) -> Queue:
+    """Of the children of a record. When the reply to a join was lost and it was made again, an owner has two places:
+    the first one counts."""
+    ours = "" if session is None else session_name(session)
+    found: dict[tuple[str, str], Place] = {}
+    surplus = []
+    for number, key, owner, made_by in sorted(_parsed(children)):
+        first = found.setdefault((owner, made_by), Place(owner, number, key, made_by == ours))
+        if first.key != key and first.ours:
+            surplus.append(key)
+    return Queue(tuple(found.values()), tuple(surplus))
+
+
+def _parsed(children: Iterable[str]) -> Iterable[tuple[int, str, str, str]]:
+    for key in children:
+        match = PLACE.fullmatch(key)
+        if match is not None:
+            yield int(match["number"]) % COUNTER, key, unquote(match["owner"]), match["session"]

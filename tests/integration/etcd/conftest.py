@@ -1,0 +1,79 @@
+"""Servers of etcd, one for the whole run and an ensemble of three, and what performs requests on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from leasehold.stores.etcd.server import EtcdRecords
+from tests.integration.etcd.flavours import Perform, in_loop, in_thread
+from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
+from tests.support.servers.proxy import Proxy
+
+
+@pytest.fixture(scope="session")
+def shared_etcd() -> Iterator[EtcdServer]:
+    """For the whole run; take ``etcd``."""
+    with EtcdServer() as server:
+        yield server
+
+
+@pytest.fixture
+def etcd(shared_etcd: EtcdServer) -> EtcdServer:
+    """An empty etcd; who harms one takes ``own_etcd``."""
+    shared_etcd.wipe()
+    return shared_etcd
+
+
+@pytest.fixture
+def own_etcd() -> Iterator[Callable[..., EtcdServer]]:
+    """Start an etcd of one's own; it takes what ``EtcdServer`` takes."""
+    with ExitStack() as stack:
+        yield lambda *options, **more: stack.enter_context(EtcdServer(*options, **more))
+
+
+@pytest.fixture(scope="session")
+def shared_ensemble() -> Iterator[EtcdEnsemble]:
+    """For the whole run; take ``ensemble``."""
+    with EtcdEnsemble() as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def ensemble(shared_ensemble: EtcdEnsemble) -> EtcdEnsemble:
+    """Three empty members, which a test may harm: the next one finds them whole."""
+    return shared_ensemble.whole()
+
+
+@pytest.fixture
+def proxy(etcd: EtcdServer) -> Iterator[Proxy]:
+    """A network in front of the shared etcd, good until it is made bad."""
+    with Proxy(etcd.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[str], EtcdRecords]]:
+    """Records at a URL, closed after the test."""
+    with ExitStack() as stack:
+
+        def start(url: str) -> EtcdRecords:
+            records = EtcdRecords.from_url(url)
+            stack.callback(records.close)
+            return records
+
+        yield start
+
+
+@pytest.fixture
+def records(etcd: EtcdServer, connect: Callable[[str], EtcdRecords]) -> EtcdRecords:
+    """Those of the shared etcd."""
+    return connect(etcd.url)
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def perform(request: pytest.FixtureRequest) -> Perform:
+    """Performs requests in one flavour or the other, and returns the reply to the first, or all of several."""
+    return in_thread if request.param == "threads" else in_loop

@@ -1,0 +1,268 @@
+"""ZooKeeper of one's own: a single server, or an ensemble whose members are killed, frozen and cut off."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from tests.support.servers import process
+from tests.support.servers.certificates import Certificates
+from tests.support.servers.proxy import Proxy
+from tests.support.servers.server import Server, restore, start_together
+from tests.support.waiting import until
+
+JARS = "/usr/share/java"
+TICK_MS = 200  # a session lasts 2 to 20 ticks
+SETTINGS = {
+    "tickTime": str(TICK_MS),
+    "minSessionTimeout": str(2 * TICK_MS),
+    "maxSessionTimeout": "40000",
+    "maxClientCnxns": "0",
+    "admin.enableServer": "false",
+    "4lw.commands.whitelist": "*",
+    "preAllocSize": "1024",
+    "snapCount": "1000000",
+    "autopurge.purgeInterval": "0",
+}
+# A small machine that starts fast. Disks are not waited for: servers are killed here, but no machine loses its power.
+JAVA = [
+    "java",
+    "-Xms32m",
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Dzookeeper.forceSync=no",
+    "-Dzookeeper.jmx.log4j.disable=true",
+    "-Djava.awt.headless=true",
+    "-Dzookeeper.4lw.commands.whitelist=*",
+]
+
+
+class ZooKeeperServer(Server):
+    """One server. ``settings`` are lines of its configuration, ``properties`` of the Java system."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        tls: Certificates | None = None,
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=process.home()))
+        self._place = process.reserve()
+        self.port = self._place.getsockname()[1]
+        self.settings = {**SETTINGS, **(settings or {})}
+        self._properties = dict(properties or {})
+        self._tls_place: socket.socket | None = None
+        self.tls_port = 0
+        if tls is not None:
+            self._use_tls(tls)
+
+    def _use_tls(self, tls: Certificates) -> None:
+        self._tls_place = process.reserve()
+        self.tls_port = self._tls_place.getsockname()[1]
+        store = self.folder / "server.pem"  # Java knows what it is by how its name ends
+        trust = self.folder / "authority.pem"
+        shutil.copy(tls.server, store)
+        shutil.copy(tls.authority, trust)
+        self.settings |= {
+            "secureClientPort": str(self.tls_port),
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": str(store),
+            "ssl.trustStore.location": str(trust),
+        }
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self.port}"
+
+    def url(self, chroot: str = "/leasehold", userinfo: str = "") -> str:
+        """For ``connect``."""
+        return f"zk://{userinfo}{self.address}{chroot}"
+
+    def ask(self, word: str, within: float = 5.0) -> str:
+        """The answer to a four-letter word; empty when there is none."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), within) as connection:
+                connection.sendall(word.encode())
+                parts = []
+                while part := connection.recv(65536):
+                    parts.append(part)
+        except OSError:
+            return ""
+        return b"".join(parts).decode()
+
+    @property
+    def mode(self) -> str:
+        """``standalone``, ``leader`` or ``follower``; empty while it serves nobody."""
+        lines = self.ask("srvr", 1.0).splitlines()
+        return next((line.removeprefix("Mode: ") for line in lines if line.startswith("Mode: ")), "")
+
+    def sessions(self) -> list[str]:
+        """The ids of the sessions that it knows, in hexadecimal."""
+        lines = self.ask("dump").splitlines()
+        words = {word.rstrip(":") for line in lines for word in line.split()}
+        return sorted(word for word in words if word.startswith("0x"))
+
+    def stop(self) -> None:
+        """Gone, with its folder."""
+        self.kill()
+        self._place.close()
+        if self._tls_place is not None:
+            self._tls_place.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _command(self) -> list[str]:
+        file = self.folder / "zoo.cfg"
+        lines = {**self.settings, "dataDir": str(self.folder / "data"), "clientPort": str(self.port)}
+        lines["clientPortAddress"] = "127.0.0.1"
+        file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        (self.folder / "data").mkdir(exist_ok=True)
+        jars = f"{JARS}/slf4j-nop.jar:{JARS}/zookeeper.jar"
+        properties = [f"-D{name}={value}" for name, value in self._properties.items()]
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return [*JAVA, *properties, "-cp", jars, main, str(file)]
+
+    def _answers(self) -> bool:
+        return self.ask("ruok", 1.0) == "imok" and self._serves()
+
+    def _serves(self) -> bool:
+        return bool(self.mode)
+
+
+class _Member(ZooKeeperServer):
+    """One of an ensemble. It serves clients only when there is a quorum, so it is up before it serves."""
+
+    def __init__(self, number: int, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(settings)
+        self.number = number
+        self.quorum = process.reserve()
+        self.election = process.reserve()
+
+    def _serves(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        super().stop()
+        self.quorum.close()
+        self.election.close()
+
+
+class ZooKeeperEnsemble:
+    """Members that elect a leader. It starts with ``with``.
+
+    Each member reaches each other through a network of its own, so that one can be cut off from its leader while its
+    clients still reach it.
+    """
+
+    def __init__(self, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        slow = {"initLimit": "50", "syncLimit": "10", **(settings or {})}  # in ticks
+        self.members = [_Member(number, slow) for number in range(1, count + 1)]
+        self._stack = ExitStack()
+        self._links: dict[tuple[int, int], list[Proxy]] = {}
+
+    def start(self) -> Self:
+        """Start all, and wait until there is a leader."""
+        for member in self.members:
+            self._configure(member)
+        start_together(self.members)
+        self.settle()
+        return self
+
+    def _configure(self, member: _Member) -> None:
+        for other in self.members:
+            ports = [other.quorum.getsockname()[1], other.election.getsockname()[1]]
+            if other is not member:
+                links = [self._stack.enter_context(Proxy(port)) for port in ports]
+                self._links[member.number, other.number] = links
+                ports = [link.port for link in links]
+            member.settings[f"server.{other.number}"] = f"127.0.0.1:{ports[0]}:{ports[1]}"
+        data = member.folder / "data"
+        data.mkdir(exist_ok=True)
+        (data / "myid").write_text(f"{member.number}\n")
+
+    def stop(self) -> None:
+        """Gone, all of it."""
+        for member in self.members:
+            member.stop()
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *failure: object) -> None:
+        self.stop()
+
+    # ------------------------------------------------------------ where it is, and who is what
+
+    def url(self, chroot: str = "/leasehold", members: Sequence[ZooKeeperServer] = ()) -> str:
+        """Of all members, or of these."""
+        return f"zk://{','.join(one.address for one in members or self.members)}{chroot}"
+
+    @property
+    def leader(self) -> ZooKeeperServer:
+        """The one that leads now."""
+        return self._with_mode("leader")[0]
+
+    @property
+    def followers(self) -> list[ZooKeeperServer]:
+        """Those that follow now."""
+        return self._with_mode("follower")
+
+    def _with_mode(self, mode: str) -> list[ZooKeeperServer]:
+        def found() -> list[ZooKeeperServer]:
+            return [member for member in self.members if member.awake and member.mode == mode]
+
+        members: list[ZooKeeperServer] = until(found, f"there is a {mode}")
+        return members
+
+    # ------------------------------------------------------------ what happens to it
+
+    def settle(self) -> None:
+        """Wait until every member that is awake serves, and one of them leads."""
+
+        def served() -> bool:
+            modes = [member.mode for member in self.members if member.awake]
+            return all(modes) and modes.count("leader") == 1
+
+        until(served, "the ensemble has a leader")
+
+    def heal(self) -> None:
+        """All members run and reach one another."""
+        for links in self._links.values():
+            for link in links:
+                link.cut()
+                link.accept()
+        restore(self.members)
+        self.settle()
+
+    def cut_off(self, member: ZooKeeperServer) -> None:
+        """From now on it and the others hear nothing of each other, and are not told so. Clients still reach it."""
+        self._each_link_of(member, Proxy.blackhole)
+
+    def reconnect(self, member: ZooKeeperServer) -> None:
+        """They hear of each other again."""
+
+        def mend(link: Proxy) -> None:
+            link.release()
+            link.cut()
+
+        self._each_link_of(member, mend)
+
+    def _each_link_of(self, member: ZooKeeperServer, change: Callable[[Proxy], None]) -> None:
+        assert isinstance(member, _Member)
+        for ends, links in self._links.items():
+            if member.number in ends:
+                for link in links:
+                    change(link)
