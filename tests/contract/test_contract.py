@@ -24,10 +24,12 @@ from tests.contract.ways import AGE_US, WAYS, TurnedCluster
 from tests.support.parties import FLAVOURS, Step
 from tests.support.scene import Scene, fails
 from tests.support.servers.clock import OneClock
+from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.sentinel import SentinelServer
+from tests.support.servers.zookeeper import ZooKeeperServer
 from tests.support.waiting import until
 
 TICKET = "a ticket"
@@ -53,6 +55,7 @@ STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that
 ON_A_SERVER = (
     "redis-url", "redis-client", "redis-client-resp2", "redis-sentinel", "redis-cluster", "redis-cluster-namespace",
     "redlock-url", "postgresql-url", "postgresql-pool", "postgresql-engine", "postgresql-pooled",
+    "etcd-url", "zookeeper-url",
 )  # fmt: skip
 # These are seen in part: a client's settings lead to the connection that a URL leads to, and a borrowed client runs the
 # same scripts through its own commands. `make soak` plays every case on them.
@@ -173,6 +176,20 @@ def turned_pgbouncer(turned_postgres: tuple[OneClock, PostgresServer]) -> Iterat
         yield pooler
 
 
+@pytest.fixture(scope="session")
+def contract_etcd() -> Iterator[EtcdServer]:
+    """An etcd for the whole run."""
+    with EtcdServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def contract_zookeeper() -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper for the whole run."""
+    with ZooKeeperServer() as server:
+        yield server
+
+
 @pytest.fixture
 def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     """An empty store, and a clock that the case turns."""
@@ -198,7 +215,7 @@ def test_contract(name: str, scene: Scene) -> None:
 
 def test_every_store_takes_part() -> None:
     """A store that exists and has no scene here fails the suite: nothing is left out quietly."""
-    helpers = {"clock", "mailbox", "state_text"}
+    helpers = {"clock", "mailbox", "record", "state_text"}
     existing = {module.name for module in pkgutil.iter_modules(leasehold.stores.__path__)} - helpers
     assert existing | {"redlock"} == {way.partition("-")[0] for way in WAYS}
 

@@ -7,6 +7,7 @@ A way gets the fixtures of its test and gives back how a party opens the store a
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -14,16 +15,18 @@ from typing import Any
 
 import pytest
 
-from leasehold._core.ops import Group, StoreOp
+from leasehold._core.ops import Group, Inspect, Scan, StoreOp
 from leasehold._core.policy import HEAD_POLL_MS
 from leasehold._core.ports import Store
 from leasehold._core.rules import EXCLUSIVE
 from leasehold._runtime.engine import engines_on
 from leasehold.stores import state_text
 from leasehold.stores.clock import ManualClock
+from leasehold.stores.etcd.server import EtcdRecords
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.postgresql.schema import TABLE, ddl, grants
 from leasehold.stores.postgresql.store import PostgresStore
+from leasehold.stores.record.store import RecordStore
 from leasehold.stores.redis import RedisStore, sentinel
 from leasehold.stores.redis.client_store import ClientStore, open_client
 from leasehold.stores.redis.cluster import naming
@@ -33,6 +36,7 @@ from leasehold.stores.redis.redlock.commands import MARKER
 from leasehold.stores.redis.redlock.store import RedlockStore
 from leasehold.stores.redis.target import Target, from_url
 from leasehold.stores.sqlite import SQLiteStore
+from leasehold.stores.zookeeper.server import ZooKeeper
 from tests.support.servers.clock import OneClock
 from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.postgres import PostgresServer
@@ -336,6 +340,71 @@ def emptied(request: pytest.FixtureRequest) -> tuple[OneClock, PostgresServer]:
     return clock, server
 
 
+# ---------------------------------------------------------------- etcd and ZooKeeper
+
+
+class SeenClock(ManualClock):
+    """A clock that everybody reads. Before time passes, every party has seen what there is: nothing in a record ends by
+    a clock of the server, but by that of who has seen it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stores: list[Store] = []  # those that are open
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        for store in tuple(self.stores):
+            look_around(store)
+        super().advance(seconds)
+
+
+def look_around(store: Store) -> None:
+    """What this store has not looked at, it looks at now."""
+    page: Any = store.execute(Scan("*"))
+    for name in page.items:
+        store.execute(Inspect(name, queue=False))
+
+
+class OpenStore(RecordStore):
+    """It looks around until it is closed."""
+
+    def __init__(self, name: str, server: Any, clock: SeenClock) -> None:
+        super().__init__(name, server, clock)
+        self._stores = clock.stores
+        self._stores.append(self)
+
+    def close(self) -> None:
+        """Once or often."""
+        if self in self._stores:
+            self._stores.remove(self)
+        super().close()
+
+
+def on_records(name: str, make: Callable[[], Any]) -> Opened:
+    """Every party has a store of its own; the wall clock is the one that the cases turn."""
+    clock = SeenClock()
+
+    def open_store() -> Store:
+        server = make()
+        server.wall_us = lambda: clock.instant().wall_us
+        return OpenStore(name, server, clock)
+
+    return open_store, clock
+
+
+def etcd_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party is told where the server is."""
+    server = request.getfixturevalue("contract_etcd")
+    url = f"etcd://127.0.0.1:{server.port}/contract-{secrets.token_hex(4)}"
+    return on_records("etcd", lambda: EtcdRecords.from_url(url))
+
+
+def zookeeper_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """The same."""
+    url = request.getfixturevalue("contract_zookeeper").url(f"/contract-{secrets.token_hex(4)}")
+    return on_records("zookeeper", lambda: ZooKeeper(url))
+
+
 WAYS: dict[str, Way] = {
     "memory": memory,
     "sqlite": sqlite,
@@ -351,4 +420,6 @@ WAYS: dict[str, Way] = {
     "postgresql-pool": postgresql_pool,
     "postgresql-engine": postgresql_engine,
     "postgresql-pooled": postgresql_pooled,
+    "etcd-url": etcd_url,
+    "zookeeper-url": zookeeper_url,
 }

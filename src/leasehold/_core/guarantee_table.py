@@ -31,6 +31,8 @@ STORES = {
     "cluster": "redis+cluster://",
     "redlock": "redlock://",
     "postgresql": "postgresql://",
+    "etcd": "etcd://",
+    "zookeeper": "zk://",
 }
 
 EVENTS = {

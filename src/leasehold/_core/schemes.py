@@ -33,9 +33,9 @@ OPENED = {
     ),
     "redlock": Opened("Redlock", "redlock://host1,host2,host3", ("redlock",)),
     "postgresql": Opened("PostgreSQL", "postgresql://host/database", ("postgresql", "postgres", "postgresql+psycopg")),
+    "etcd": Opened("etcd", "etcd://host1,host2,host3", ("etcd", "etcds")),
+    "zookeeper": Opened("ZooKeeper", "zk://host1,host2,host3/chroot", ("zk",)),
 }
-LATER = ("etcd", "zk")
-"""Schemes that have a meaning, and no store in this version."""
 
 
 def examples() -> str:

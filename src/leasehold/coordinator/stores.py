@@ -78,13 +78,11 @@ def _open(target: Target | None) -> Store:
 
 def _with_a_server(url: str, scheme: str) -> Store:
     """The store on a server that a URL names, or the error of a URL that names none."""
-    from leasehold._core.schemes import LATER, examples, store_of  # not at the top: the embedded store starts without
+    from leasehold._core.schemes import examples, store_of  # not at the top: the embedded store starts without
 
     name = store_of(scheme)
     if name is not None:
         return SERVERS[name](url)
-    if scheme in LATER:
-        raise Unsupported(f"there is no store for {scheme}:// in this version: use {examples()}")
     wrong = "the URL has an unknown scheme" if scheme else "that is no URL"
     raise InvalidRequest(f"{wrong}: write {examples()}")
 
@@ -105,12 +103,15 @@ def _in_sub_interpreter() -> bool:
 def _of_client(thing: object) -> Store:
     if isinstance(thing, (list, tuple)) and thing:
         return _redlock(thing)
-    if {cls.__module__.partition(".")[0] for cls in type(thing).__mro__} & {"psycopg_pool", "sqlalchemy"}:
+    packages = {cls.__module__.partition(".")[0] for cls in type(thing).__mro__}
+    if packages & {"psycopg_pool", "sqlalchemy"}:
         return _postgresql(thing)
+    if "kazoo" in packages:
+        return _zookeeper(thing)
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
         raise InvalidRequest(
-            "connect() takes a URL, a Redis client, a psycopg pool, a SQLAlchemy engine or a store, not "
-            f"{type(thing).__name__}"
+            "connect() takes a URL, a Redis client, a psycopg pool, a SQLAlchemy engine, a kazoo client or a store, "
+            f"not {type(thing).__name__}"
         )
     _redis()
     from leasehold.stores.redis.client_store import open_client
@@ -180,12 +181,36 @@ def _postgresql(target: Any) -> Store:
     return package.PostgresStore(target)
 
 
+def _etcd(url: str) -> Store:
+    _check_poll("etcd")
+    from leasehold.stores.etcd.server import EtcdRecords
+    from leasehold.stores.record.store import RecordStore
+
+    return RecordStore("etcd", EtcdRecords.from_url(url))
+
+
+def _zookeeper(target: Any) -> Store:
+    """From a URL, or a client of kazoo's."""
+    _check_poll("ZooKeeper")
+    try:
+        from leasehold.stores.zookeeper.server import ZooKeeper
+    except ModuleNotFoundError as error:
+        if error.name != "kazoo":
+            raise
+        raise Unsupported("a store on ZooKeeper needs kazoo: pip install 'leasehold[zookeeper]'") from error
+    from leasehold.stores.record.store import RecordStore
+
+    return RecordStore("zookeeper", ZooKeeper(target))
+
+
 SERVERS: dict[str, Callable[[str], Store]] = {
     "redis": _one_redis,
     "sentinel": _sentinel,
     "cluster": _cluster,
     "redlock": _redlock,
     "postgresql": _postgresql,
+    "etcd": _etcd,
+    "zookeeper": _zookeeper,
 }
 
 

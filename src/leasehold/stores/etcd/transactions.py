@@ -18,6 +18,7 @@ from itertools import islice
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.stores.etcd.keys import Keys, decoded, encoded
 from leasehold.stores.record.requests import (
+    ANY,
     Change,
     Join,
     List,
@@ -99,7 +100,8 @@ class Transactions:
 
     def _write_part(self, part: Part, lease: int, conditions: list[str], ops: list[str]) -> None:
         record, places, places_end = self._keys.of(part.resource)
-        conditions.append(f'{{"key":"{record}","target":"MOD","mod_revision":"{part.revision}"}}')
+        if part.revision != ANY:
+            conditions.append(f'{{"key":"{record}","target":"MOD","mod_revision":"{part.revision}"}}')
         if part.text:
             ops.append(f'{{"request_put":{{"key":"{record}","value":"{encoded(part.text)}"}}}}')
         elif part.text is not None:

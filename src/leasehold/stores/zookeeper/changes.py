@@ -3,6 +3,7 @@
 Every part requires that the record is still at its revision (``revisions``). Nothing else needs a condition: each join
 changes the record, so whoever knows the revision knows the queue, of which places only vanish.
 
+    revision ANY           no condition: only places are removed
     revision 0, a text     create the record; it fails if there is one
     a text                 set it, if its version is the same
     an empty text          delete it, if its version is the same and it has no place; count the removal
@@ -20,7 +21,7 @@ from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
 
 from leasehold._core.light_typing import Any
 from leasehold.errors import LeaseholdError
-from leasehold.stores.record.requests import Change, Look, Outcome, Part, Record
+from leasehold.stores.record.requests import ANY, Change, Look, Outcome, Part, Record
 from leasehold.stores.zookeeper import calls, failures
 from leasehold.stores.zookeeper.calls import Call, NotSent, PlaceNode
 from leasehold.stores.zookeeper.looks import Removals, look, with_places
@@ -52,7 +53,8 @@ class Transaction:
     def _add_buckets(self) -> None:
         """First: a removal changes the version that the others require."""
         removed = {bucket(part.resource) for part in self.parts if part.revision and part.text == ""}
-        required = {(bucket(part.resource), unpacked(part.revision).removals) for part in self.parts if part.revision}
+        known = [part for part in self.parts if part.revision not in (0, ANY)]
+        required = {(bucket(part.resource), unpacked(part.revision).removals) for part in known}
         for one, removals in sorted(required):
             path = f"{self._tree.names.records}/{one}"
             if one in removed and one not in self._of_bucket:
@@ -77,6 +79,8 @@ class Transaction:
 
     def _add_record(self, part: Part, path: str) -> None:
         data = (part.text or "").encode()
+        if part.revision == ANY:
+            return
         if part.revision == 0:
             index = self._append(Create(path, data, self._tree.acl, 0), len(data))
             self.creations.add(index)
@@ -130,6 +134,8 @@ def change(tree: Tree, request: Change) -> Generator[list[Call], None, Outcome]:
         transaction = Transaction(tree, parts, gone)
         if transaction.size > MOST_BYTES:
             raise failures.too_large(tree.server, transaction.size)
+        if not transaction.operations:  # all the places that were to be removed are gone
+            return Outcome(True, tuple([Record(part.resource, None, 0, None) for part in parts]))
         call = calls.transaction(transaction.operations)
         queues = [calls.children(tree.names.record(part.resource)) for part in parts if part.join is not None]
         yield [*asked, call, *queues]
