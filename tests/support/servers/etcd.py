@@ -10,8 +10,7 @@ import signal
 import ssl
 import subprocess
 import tempfile
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -72,7 +71,7 @@ class EtcdServer(Server):
     @property
     def userinfo(self) -> str:
         """The login, in front of the host of a URL."""
-        return ":".join(map(quote, self.login)) + "@" if self.login else ""
+        return ":".join(quote(one, safe="") for one in self.login) + "@" if self.login else ""
 
     @property
     def url(self) -> str:
@@ -197,6 +196,11 @@ class EtcdServer(Server):
         """End a lease, as time does."""
         self.call("lease/revoke", {"ID": str(lease)})
 
+    def connections(self) -> int:
+        """How many clients are connected to it."""
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[2].endswith(f":{self.port:04X}") and row[3] == "01" for row in rows)
+
     def wipe(self) -> None:
         """No keys and no leases of the test before."""
         for lease in self.leases():
@@ -273,8 +277,6 @@ class EtcdEnsemble:
             EtcdServer(*options, name=name, peers=peers, peer_place=place, haste=haste, **more)
             for name, place in zip(peers, places, strict=True)
         ]
-        self._cut: set[int] = set()
-        self._lock = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -371,8 +373,3 @@ class EtcdEnsemble:
     def start_all(self) -> None:
         """And the power comes back."""
         start_together([member for member in self.members if not member.runs])
-
-
-def pids(members: Sequence[EtcdServer]) -> list[int]:
-    """Their processes."""
-    return [member.pid for member in members]

@@ -24,6 +24,15 @@ READ, WRITE = 1, 4  # POLLIN and POLLOUT: Windows, which imports this as well, h
 KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3))
 SLOW = "it does not answer in time"
 CLOSED = "it closed the connection"
+NO_TLS = "if it does not use TLS, write etcd://"
+TLS = "if it requires TLS, write etcds://"
+NOT_TLS = (
+    "UNEXPECTED_EOF",
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "UNKNOWN_PROTOCOL",
+    "PACKET_LENGTH_TOO_LONG",
+)
 AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 T = TypeVar("T")
@@ -46,6 +55,7 @@ class Connection:
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
         self.endpoint = endpoint
         self.busy = True
+        self._answered = False  # once at least
         self._context = context
         self._socket: Any = None  # a socket, once it is opened
         self._replies = Replies()
@@ -70,7 +80,8 @@ class Connection:
             else:
                 self.busy = False
                 return
-        raise NotSent(_line(error)) from error
+        hint = f"; {NO_TLS}" if any(one in str(error) for one in NOT_TLS) else ""
+        raise NotSent(_line(error) + hint) from error
 
     def _connect(self, address: Any) -> Steps[None]:
         sock = self._socket
@@ -149,7 +160,8 @@ class Connection:
             except OSError as error:
                 raise Broken(_line(error)) from error
             if not data:
-                raise Broken(CLOSED)
+                raise Broken(CLOSED if self._answered or self._context else f"{CLOSED}; {TLS}")
+            self._answered = True
             self._replies.feed(data)
             pending = self._context is not None and bool(getattr(self._socket, "pending", int)())
 

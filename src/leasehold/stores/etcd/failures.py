@@ -17,7 +17,7 @@ INVALID, NOT_FOUND, FORBIDDEN, EXHAUSTED, PRECONDITION, OUT_OF_RANGE, UNIMPLEMEN
 UNAVAILABLE, UNAUTHENTICATED = 14, 16
 UNKNOWN = 2
 REFUSALS = (INVALID, NOT_FOUND, FORBIDDEN, PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED)
-NO_SPACE = "mvcc: database space exceeded"
+NO_SPACE = "etcdserver: mvcc: database space exceeded"
 TOO_MANY = "etcdserver: too many requests"
 BAD_TOKENS = ("etcdserver: invalid auth token", "etcdserver: revision of auth store is old")
 NO_AUTH = "etcdserver: authentication is not enabled"

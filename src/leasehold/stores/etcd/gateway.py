@@ -28,6 +28,7 @@ from leasehold.stores.etcd.urls import Endpoint, Target
 from leasehold.stores.etcd.wall import WallClock
 
 LOGIN = "/v3/auth/authenticate"
+HANGS = 2.0  # seconds after which another member is tried, unless it was told to change something
 
 
 class Call(NamedTuple):
@@ -38,6 +39,7 @@ class Call(NamedTuple):
     token: str
     body: bytes
     give_up: float
+    open_by: float  # the same for a new connection
 
 
 Posting: TypeAlias = "Generator[Call, Reply, dict[str, Any]]"
@@ -62,9 +64,9 @@ class Gateway:
         """The reply to a request, from the first member that answers. ``harmless``: it may be sent again, and a failure
         is never unknown. Raises Refused (nothing was done), StoreUnavailable or OutcomeUnknown."""
         failure: LeaseholdError | None = None
-        for endpoint, limit in self._tries(give_up):
+        for endpoint, limit, open_by in self._tries(give_up):
             try:
-                return (yield from self._post_to(endpoint, path, body, limit))
+                return (yield from self._post_to(endpoint, path, body, open_by if harmless else limit, open_by))
             except NotSent as error:
                 failure = failures.unreachable(self.server, error)
             except Broken as error:
@@ -83,12 +85,17 @@ class Gateway:
         assert failure is not None  # noqa: S101 # there is at least one member
         raise failure
 
-    def _tries(self, give_up: float) -> Iterator[tuple[Endpoint, float]]:
-        """Each member, and until when it may take: one that hangs costs half of what is left."""
+    def _tries(self, give_up: float) -> Iterator[tuple[Endpoint, float, float]]:
+        """Each member, until when it may take, and until when it may take to connect: one that hangs costs at most half
+        of what is left, as long as there are others."""
         order = self._order
         for others, endpoint in zip(range(len(order) - 1, -1, -1), order, strict=True):
-            now = time.monotonic()
-            yield endpoint, now + (give_up - now) / 2 if others else give_up
+            if others:
+                now = time.monotonic()
+                limit = now + (give_up - now) / 2
+                yield endpoint, limit, min(limit, now + HANGS)
+            else:
+                yield endpoint, give_up, give_up
 
     def distrust(self, endpoint: Endpoint) -> None:
         """Another member is tried first from now on."""
@@ -101,18 +108,18 @@ class Gateway:
         """The member that answered last."""
         return self._order[0]
 
-    def _post_to(self, endpoint: Endpoint, path: str, body: bytes, give_up: float) -> Posting:
+    def _post_to(self, endpoint: Endpoint, path: str, body: bytes, give_up: float, open_by: float) -> Posting:
         """Once more after a new login, when the token was refused: nothing was done then."""
         token = self._token
         if self._logs_in and not token:
-            token = yield from self._log_in(endpoint, give_up)
+            token = yield from self._log_in(endpoint, open_by)
         try:
-            return self._read((yield Call(endpoint, path, token, body, give_up)))
+            return self._read((yield Call(endpoint, path, token, body, give_up, open_by)))
         except Refused as error:
             if not error.bad_token or not self.target.user:
                 raise
-        token = yield from self._log_in(endpoint, give_up)
-        return self._read((yield Call(endpoint, path, token, body, give_up)))
+        token = yield from self._log_in(endpoint, open_by)
+        return self._read((yield Call(endpoint, path, token, body, give_up, open_by)))
 
     def _read(self, reply: Reply) -> dict[str, Any]:
         self.wall.heard(reply.date)
@@ -128,7 +135,7 @@ class Gateway:
         """A token; nothing where etcd knows no users. What fails here has not been sent, or was refused."""
         login = json.dumps({"name": self.target.user, "password": self.target.password}).encode()
         try:
-            found = self._read((yield Call(endpoint, LOGIN, "", login, give_up)))
+            found = self._read((yield Call(endpoint, LOGIN, "", login, give_up, give_up)))
         except Broken as error:
             raise NotSent(str(error)) from error
         except Refused as error:
@@ -144,9 +151,6 @@ class Gateway:
 
     # ------------------------------------------------------------ a call
 
-    def packed(self, call: Call) -> bytes:
-        return request(call.path, str(call.endpoint), call.token, call.body)
-
     @property
     def token(self) -> str:
         """The one in use, for streams."""
@@ -154,13 +158,13 @@ class Gateway:
 
     def send(self, call: Call) -> Reply:
         """On the calling thread."""
-        packed = self.packed(call)
+        packed = request(call.path, str(call.endpoint), call.token, call.body)
         while True:
             connection = self._pool.take(call.endpoint)
             old = connection is not None
             if connection is None:
                 connection = self.new_connection(call.endpoint)
-                wait(connection, connection.open(addresses(call.endpoint)), call.give_up, NotSent)
+                wait(connection, connection.open(addresses(call.endpoint)), call.open_by, NotSent)
             try:
                 return wait(connection, connection.post(packed), call.give_up, Broken)
             except NotSent:  # the server closed it a moment ago
@@ -171,14 +175,14 @@ class Gateway:
 
     async def send_async(self, call: Call) -> Reply:
         """In the running task."""
-        packed = self.packed(call)
+        packed = request(call.path, str(call.endpoint), call.token, call.body)
         while True:
             connection = self._pool.take(call.endpoint)
             old = connection is not None
             if connection is None:
                 connection = self.new_connection(call.endpoint)
                 found = await addresses_async(call.endpoint)
-                await wait_async(connection, connection.open(found), call.give_up, NotSent)
+                await wait_async(connection, connection.open(found), call.open_by, NotSent)
             try:
                 return await wait_async(connection, connection.post(packed), call.give_up, Broken)
             except NotSent:

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from leasehold._core.light_typing import Any, TypeAlias
 from leasehold.stores.etcd.connection import READ, WRITE, Broken, Steps, addresses
-from leasehold.stores.etcd.gateway import Call, Gateway
-from leasehold.stores.etcd.http import NotHttp, chunk, stream_head
+from leasehold.stores.etcd.gateway import Gateway
+from leasehold.stores.etcd.http import NotHttp, chunk, request, stream_head
 from leasehold.stores.etcd.keys import encoded
 from leasehold.stores.etcd.urls import Endpoint
 
@@ -394,8 +394,8 @@ class Reader:
         probe.deadline = time.monotonic() + PROBE_WITHIN
         yield from probe.connection.open(addresses(probe.endpoint))
         while True:
-            call = Call(probe.endpoint, RANGE, self._gateway.token, self._probe_body, probe.deadline)
-            reply = yield from probe.connection.post(self._gateway.packed(call))
+            question = request(RANGE, str(probe.endpoint), self._gateway.token, self._probe_body)
+            reply = yield from probe.connection.post(question)
             if reply.status >= 500:
                 raise Broken("it cannot read")
             probe.deadline = time.monotonic() + PROBE_EVERY

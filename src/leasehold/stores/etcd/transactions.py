@@ -254,7 +254,7 @@ def _extent(request: Request) -> Extent:
     """What is too large to be one of many has the size of a whole transaction."""
     if isinstance(request, Look):
         alone = reads(request) > MOST_OPS - MOST_NESTED
-        return Extent(set(request.resources), MOST_BYTES if alone else 0, reads(request))
+        return Extent(set(request.resources), MOST_BYTES if alone else 200 * reads(request), reads(request))
     if isinstance(request, Tell):
         return Extent({f"//{request.address}"}, 600 + 2 * len(request.text))
     if isinstance(request, List):

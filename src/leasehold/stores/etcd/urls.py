@@ -122,9 +122,9 @@ def _endpoint(text: str) -> Endpoint:
 
 
 def _prefix(path: str) -> str:
-    text = unquote(path.removesuffix("/"))
-    if not text:
+    if not path:
         return PREFIX
+    text = unquote(path.removesuffix("/"))
     if any(not part or part in (".", "..") for part in text.split("/")):
         raise InvalidRequest("the prefix in the URL has an empty part, '.' or '..' between its slashes")
     if text.rpartition("/")[2] in PARTS:
