@@ -161,7 +161,7 @@ class EtcdRecords:
         def happened(events: list[Event] | None) -> None:
             changed(_record(resource, events[-1]) if events else None)
 
-        watch = Watch(self._keys.records + resource, revision + 1, "", happened)
+        watch = Watch(self._keys.records + resource, revision + 1, "", happened, revision=record.revision)
         self._add_watch(watch, known=bool(revision))
         return watch
 
@@ -169,7 +169,7 @@ class EtcdRecords:
         seen, revision = self._seen.get(resource, (None, 0))
         if seen is None or not any(one.number == place.number for one in seen.places or ()):
             revision = place.number
-        watch = Watch(place.key, revision + 1, NOPUT, lambda _: changed(None))
+        watch = Watch(place.key, revision + 1, NOPUT, lambda _: changed(None), revision=place.number)
         self._add_watch(watch, known=True)
         return watch
 

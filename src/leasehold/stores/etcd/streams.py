@@ -1,8 +1,11 @@
 """The stream of events, and the thread that reads it and calls back.
 
-One connection has all watches of a process: they are created and canceled while events arrive. A watch begins behind a
-revision that was read, so that nothing is lost before it is created, nor when the stream is opened again. A second
-connection asks every now and then whether the member still follows the others.
+One connection has all watches of a process: they are created and canceled while events arrive. A second one asks every
+now and then whether the member still follows the others.
+
+A watch could begin behind the revision that was read, but etcd looks after such watches ten times in a second only, as
+soon as anything has changed since. So a watch that fires once begins now, and the second connection reads its key when
+it was created: what has changed in between fires it. A lasting one begins behind a revision, and loses nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from leasehold.stores.etcd.http import NotHttp, chunk, request, stream_head
 from leasehold.stores.etcd.keys import encoded
 from leasehold.stores.etcd.urls import Endpoint
 
-WATCH, RANGE = "/v3/watch", "/v3/kv/range"
+WATCH, RANGE, TXN = "/v3/watch", "/v3/kv/range", "/v3/kv/txn"
+MOST_CHECKED = 100  # keys that are read at once
 CREATE_WITHIN = 2.0  # seconds in which a member confirms a watch
 PROBE_EVERY = 2.0  # seconds between questions whether a member still follows the others
 PROBE_WITHIN = 2.0
@@ -37,13 +41,20 @@ class Watch:
     """One key. ``happened`` is called with its events, or with None when they cannot be known any longer; only once,
     unless it is ``lasting``: then the watch goes on, and nothing is called when it was interrupted."""
 
-    __slots__ = ("_reader", "done", "happened", "key", "lasting", "start", "without")
+    __slots__ = ("_reader", "done", "happened", "key", "lasting", "revision", "start", "without")
 
     def __init__(
-        self, key: str, start: int, without: str, happened: Callable[[list[Event] | None], None], lasting: bool = False
+        self,
+        key: str,
+        start: int,
+        without: str,
+        happened: Callable[[list[Event] | None], None],
+        lasting: bool = False,
+        revision: int = 0,
     ) -> None:
         self.key = key
         self.start = start  # the first revision that matters; 0: from now on
+        self.revision = revision  # of the key, at which nothing has happened yet; 0: there is none
         self.without = without  # events that do not matter, or nothing
         self.happened = happened
         self.lasting = lasting
@@ -61,7 +72,7 @@ class Watch:
 
     def request(self, number: int) -> bytes:
         """With a number that is its own within the stream."""
-        start = f',"start_revision":"{self.start}"' if self.start else ""
+        start = f',"start_revision":"{self.start}"' if self.start and self.lasting else ""
         without = f',"filters":["{self.without}"]' if self.without else ""
         return (
             f'{{"create_request":{{"key":"{encoded(self.key)}","watch_id":"{number}"{start}{without}}}}}\n'
@@ -150,6 +161,7 @@ class Reader:
         self._later: list[tuple[float, Watch]] = []  # whose turn comes at that time: to fire, or to go on if lasting
         self._stream: Stream | None = None
         self._probe: Task | None = None
+        self._unchecked: list[Watch] = []  # created, and not read since
         self._bell, self._heard = socket.socketpair()
         for one in (self._bell, self._heard):
             one.setblocking(False)
@@ -278,6 +290,8 @@ class Reader:
             self._probe = Task(self._gateway.first, self._gateway)
             self._probe.steps = self._ask(self._probe)
             self._resume(self._probe)
+        if self._probe is not None and not self._probe.events and self._unchecked:
+            self._resume(self._probe)
 
     def _flush(self, stream: Stream) -> None:
         try:
@@ -370,6 +384,9 @@ class Reader:
         stream.confirmed(number)
         if watch is None or watch.done:
             return
+        made = result.get("created") and not result.get("canceled")
+        if made and not watch.lasting and int(result["header"]["revision"]) >= watch.start:
+            self._unchecked.append(watch)
         if result.get("canceled"):
             del stream.watches[number]
             self._canceled(watch, "compact_revision" in result)
@@ -389,18 +406,38 @@ class Reader:
     def _ask(self, probe: Task) -> Steps[None]:
         """Read by consensus every now and then: a member that is frozen, or cut off from the others, keeps its streams
         open and sends nothing. An error that is about us is an answer as well."""
-        probe.deadline = time.monotonic() + PROBE_EVERY
-        yield 0
-        probe.deadline = time.monotonic() + PROBE_WITHIN
-        yield from probe.connection.open(addresses(probe.endpoint))
+        opened = False
         while True:
-            question = request(RANGE, str(probe.endpoint), self._gateway.token, self._probe_body)
-            reply = yield from probe.connection.post(question)
+            if not self._unchecked:
+                probe.deadline = time.monotonic() + PROBE_EVERY
+                yield 0
+            probe.deadline = time.monotonic() + PROBE_WITHIN
+            if not opened:
+                yield from probe.connection.open(addresses(probe.endpoint))
+                opened = True
+            checked, self._unchecked = self._unchecked[:MOST_CHECKED], self._unchecked[MOST_CHECKED:]
+            path, body = (TXN, _ranges(checked)) if checked else (RANGE, self._probe_body)
+            reply = yield from probe.connection.post(request(path, str(probe.endpoint), self._gateway.token, body))
             if reply.status >= 500:
                 raise Broken("it cannot read")
-            probe.deadline = time.monotonic() + PROBE_EVERY
-            yield 0
-            probe.deadline = time.monotonic() + PROBE_WITHIN
+            self._compare(checked, reply.body if reply.status == 200 else b"{}")
+
+    def _compare(self, watches: list[Watch], body: bytes) -> None:
+        """Fire those whose key is not what it was. What cannot be read fires as well: the caller looks."""
+        answers = json.loads(body).get("responses", []) if watches else []
+        for place, watch in enumerate(watches):
+            if place >= len(answers):
+                self._fire(watch, None)
+                continue
+            found = answers[place]["response_range"].get("kvs")
+            revision = int(found[0]["mod_revision"]) if found else 0
+            if revision != watch.revision:
+                self._fire(watch, [{"kv": found[0]} if found else {"type": "DELETE", "kv": {}}])
+
+
+def _ranges(watches: list[Watch]) -> bytes:
+    reads = [f'{{"request_range":{{"key":"{encoded(watch.key)}"}}}}' for watch in watches]
+    return f'{{"success":[{",".join(reads)}]}}'.encode()
 
 
 def _result(line: bytes) -> dict[str, Any]:
