@@ -325,12 +325,15 @@ class Turns:
 
     def _with_places(self, record: Record, part: Part) -> Record:
         """Places that were not read are those of before, without those that were removed. Nobody has got one since,
-        where a place changes the record; elsewhere the server compares them."""
+        where a place changes the record; elsewhere the server compares them. The same for a record that stays."""
         known = self._known.get(record.resource)
-        if record.places is not None or known is None or known.record.places is None:
+        if record.places is not None or known is None:
             return record
-        gone = (part.first, *part.leave)
-        return record._replace(places=tuple([one for one in known.record.places if one not in gone]))
+        places = known.record.places
+        if places is not None:
+            gone = (part.first, *part.leave)
+            places = tuple([one for one in places if one not in gone])
+        return (known.record if part.text is None else record)._replace(places=places)
 
     def _joined(self, op: ops.Claim, known: Known) -> Draft:
         """It has a place now."""
