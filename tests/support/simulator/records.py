@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from leasehold._core import ledger, ops
 from leasehold._core.types import Instant, State, Waiter, owner_digest
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.record import text
-from leasehold.stores.record.requests import ANY, Change, Look, Outcome, Part, Place, Record, Sight, Tell
+from leasehold.stores.record.requests import ANY, Change, Look, Outcome, Part, Place, Record, Server, Sight, Tell
 from leasehold.stores.record.text import Kept
 from leasehold.stores.record.turns import Pause, Turns
 from tests.support.simulator.draws import CLOCK_ERROR
@@ -295,7 +295,7 @@ class RecordProcess(Process):
         self.session = 0
         self.seen: dict[str, int] = {}
         self._looking = False
-        self.turns = Turns(self, self, self.receive, world.random.random)
+        self.turns = Turns(cast("Server", self), self, self.receive, world.random.random)
 
     def call(self, op: Any, answer: Callable[[Answer], None]) -> Event:
         world = self.world
