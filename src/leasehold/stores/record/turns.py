@@ -315,7 +315,8 @@ class Turns:
             step = steps[place]
             if draft.part is None:
                 continue
-            known = self._note(self._with_places(records[step.resource], draft.part))
+            written = draft.kept if draft.part.text else None
+            known = self._note(self._with_places(records[step.resource], draft.part), written)
             if draft.part.join is not None:
                 drafts[place] = self._joined(step, known)
             if type(draft.reply) is ops.Granted:
@@ -420,6 +421,8 @@ class Turns:
         if free and number == first.number:
             return now.ms - since_ms > OVERDUE_MS
         if free:
+            if len(self._idle) > MOST_KNOWN:
+                self._idle.clear()
             self._idle[op.resource] = first.number, now.ms
         else:
             self._idle.pop(op.resource, None)
@@ -475,14 +478,11 @@ class Turns:
 
     # ------------------------------------------------------------ what is known
 
-    def _note(self, record: Record) -> Known:
-        """Remember a record that was read or written just now."""
+    def _note(self, record: Record, kept: Kept | None = None) -> Known:
+        """Remember a record that was read or written just now; ``kept`` is what it says, where that is known."""
         now = self._instant()
         before = self._known.get(record.resource)
-        try:
-            kept = text.EMPTY if record.text is None else text.decode(record.text)
-        except text.UNREADABLE:
-            kept = None
+        kept = _kept(record) if kept is None else kept
         seen = {} if kept is None else text.first_seen(kept, {} if before is None else before.seen, now)
         known = Known(record, kept, seen, now.ms)
         self._known.pop(record.resource, None)  # the oldest come first
