@@ -24,12 +24,10 @@ from tests.contract.ways import AGE_US, WAYS, TurnedCluster
 from tests.support.parties import FLAVOURS, Step
 from tests.support.scene import Scene, fails
 from tests.support.servers.clock import OneClock
-from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.sentinel import SentinelServer
-from tests.support.servers.zookeeper import ZooKeeperServer
 from tests.support.waiting import until
 
 TICKET = "a ticket"
@@ -174,20 +172,6 @@ def turned_pgbouncer(turned_postgres: tuple[OneClock, PostgresServer]) -> Iterat
     """A pooler before that server. It has the clock of the world."""
     with PgBouncer(turned_postgres[1], size=10) as pooler:
         yield pooler
-
-
-@pytest.fixture(scope="session")
-def contract_etcd() -> Iterator[EtcdServer]:
-    """An etcd for the whole run."""
-    with EtcdServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def contract_zookeeper() -> Iterator[ZooKeeperServer]:
-    """A ZooKeeper for the whole run."""
-    with ZooKeeperServer() as server:
-        yield server
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ A way gets the fixtures of its test and gives back how a party opens the store a
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -394,14 +393,13 @@ def on_records(name: str, make: Callable[[], Any]) -> Opened:
 
 def etcd_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
     """Every party is told where the server is."""
-    server = request.getfixturevalue("contract_etcd")
-    url = f"etcd://127.0.0.1:{server.port}/contract-{secrets.token_hex(4)}"
+    url = request.getfixturevalue("etcd_url")
     return on_records("etcd", lambda: EtcdRecords.from_url(url))
 
 
 def zookeeper_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
     """The same."""
-    url = request.getfixturevalue("contract_zookeeper").url(f"/contract-{secrets.token_hex(4)}")
+    url = request.getfixturevalue("zookeeper_url")
     return on_records("zookeeper", lambda: ZooKeeper(url))
 
 

@@ -13,18 +13,11 @@ from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
 from tests.support.servers.proxy import Proxy
 
 
-@pytest.fixture(scope="session")
-def shared_etcd() -> Iterator[EtcdServer]:
-    """For the whole run; take ``etcd``."""
-    with EtcdServer() as server:
-        yield server
-
-
 @pytest.fixture
-def etcd(shared_etcd: EtcdServer) -> EtcdServer:
+def etcd(etcd_server: EtcdServer) -> EtcdServer:
     """An empty etcd; who harms one takes ``own_etcd``."""
-    shared_etcd.wipe()
-    return shared_etcd
+    etcd_server.wipe()
+    return etcd_server
 
 
 @pytest.fixture

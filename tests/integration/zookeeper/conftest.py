@@ -13,13 +13,6 @@ from tests.support.servers.proxy import Proxy
 from tests.support.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 
-@pytest.fixture(scope="session")
-def zookeeper_server() -> Iterator[ZooKeeperServer]:
-    """For the whole run; nobody harms it."""
-    with ZooKeeperServer() as server:
-        yield server
-
-
 @pytest.fixture
 def chroot() -> str:
     """Of a tree that nobody has made yet."""
