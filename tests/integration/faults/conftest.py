@@ -11,7 +11,7 @@ import leasehold
 from tests.support.faults.user import USERS, User
 from tests.support.servers.database import Database
 
-STORES = ("redis", "sqlite", "postgresql")
+STORES = ("redis", "sqlite", "postgresql", "etcd", "zookeeper")
 HASTE = 1  # second after which a reply counts as lost; an interrupt inside asyncio loses one that has come
 
 
@@ -23,6 +23,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
         database: Database = request.getfixturevalue("postgres_database")
         return database.url
+    if request.param in ("etcd", "zookeeper"):
+        return str(request.getfixturevalue(f"{request.param}_url"))
     return f"{request.getfixturevalue('redis_url')}?socket_timeout={HASTE}"
 
 

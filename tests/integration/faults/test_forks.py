@@ -18,7 +18,7 @@ from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 SOURCES = Path(leasehold.__file__).parents[1]
-SOAK = [pytest.param(store, marks=pytest.mark.soak) for store in ("sqlite", "postgresql")]
+SOAK = [pytest.param(store, marks=pytest.mark.soak) for store in ("sqlite", "postgresql", "etcd", "zookeeper")]
 
 
 @pytest.mark.parametrize("url", ["redis", *SOAK], indirect=True)
