@@ -32,6 +32,7 @@ MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
 READ_ONLY = "25006"
 CHECK_AFTER = 0.5  # seconds without use, after which it is checked whether the server has closed the connection
 UNPREPARED = ("26000", "42P05", "0A000")
+LATE = "the server does not answer in time"
 READ, WRITE = 1, 5  # POLLIN, and POLLIN | POLLOUT: Windows, which imports this as well, has no such names
 
 
@@ -122,7 +123,7 @@ class Session:
                 poll = self._poll
                 poll.register(self._pg.socket, events)
                 if left <= 0 or not poll.poll(math.ceil(left * 1000)):
-                    raise Broken("the server does not answer in time")
+                    raise Broken(LATE)
                 events = next(exchange)
         except StopIteration as end:
             results: list[Rows] = end.value
@@ -289,24 +290,21 @@ def _readable(descriptor: int) -> bool:
 
 
 async def _ready(loop: asyncio.AbstractEventLoop, descriptor: int, events: int, seconds: float) -> None:
-    ready: asyncio.Future[None] = loop.create_future()
+    ready: asyncio.Future[bool] = loop.create_future()
     if seconds <= 0:
-        raise Broken("the server does not answer in time")
+        raise Broken(LATE)
 
-    def wake() -> None:
+    def wake(in_time: bool = True) -> None:
         if not ready.done():
-            ready.set_result(None)
+            ready.set_result(in_time)
 
     loop.add_reader(descriptor, wake)
     if events & select.POLLOUT:
         loop.add_writer(descriptor, wake)
-    timer = loop.call_later(seconds, ready.cancel)
+    timer = loop.call_later(seconds, wake, False)
     try:
-        await ready
-    except asyncio.CancelledError:
-        if timer.when() > loop.time():
-            raise
-        raise Broken("the server does not answer in time") from None
+        if not await ready:
+            raise Broken(LATE)
     finally:
         timer.cancel()
         loop.remove_reader(descriptor)
