@@ -21,7 +21,7 @@ from psycopg import pq
 
 from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["Broken", "Refused", "Request", "Rows", "Session"]
+__all__ = ["Broken", "Refused", "Request", "Rows", "Session", "Statement"]
 
 FATAL = pq.ExecStatus.FATAL_ERROR
 SYNC = pq.ExecStatus.PIPELINE_SYNC
