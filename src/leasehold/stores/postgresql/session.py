@@ -151,30 +151,34 @@ class Session:
             if ready and len(statements) == 1:
                 self._send(*statements[0])
                 results = yield from self._results(1)
+                prepared: list[bytes | None] = [None]
             else:
-                results = yield from self._pipeline(statements)
+                results, prepared = yield from self._pipeline(statements)
         except (OSError, psycopg.Error) as error:
             raise Broken(_line(error)) from error
         self._check(results)
-        return [Rows(_rows(result)) for result in results[-len(statements) :]]
+        return [Rows(_rows(result)) for result, text in zip(results, prepared, strict=True) if text is None]
 
-    def _pipeline(self, statements: Sequence[Statement]) -> Generator[int, None, list[Any]]:
-        """Several statements in one round trip, behind those that prepare what is used for the first time."""
+    def _pipeline(self, statements: Sequence[Statement]) -> Generator[int, None, tuple[list[Any], list[bytes | None]]]:
+        """Several statements in one round trip; and for each result the text that was only prepared. That is done right
+        before its first use: BEGIN must come before anything that reads the table."""
         pg = self._pg
-        new = dict.fromkeys([text for text, _ in statements if text not in self._prepared]) if self.prepares else {}
+        prepared: list[bytes | None] = []
         pg.enter_pipeline_mode()
-        for text in new:
-            self._prepared[text] = prepared_name(text)
-            pg.send_prepare(self._prepared[text], text)
         for text, values in statements:
+            if self.prepares and text not in self._prepared:
+                self._prepared[text] = prepared_name(text)
+                pg.send_prepare(self._prepared[text], text)
+                prepared.append(text)
             self._send(text, values)
+            prepared.append(None)
         pg.pipeline_sync()
-        results = yield from self._results(len(new) + len(statements) + 1)
+        results = yield from self._results(len(prepared) + 1)
         pg.exit_pipeline_mode()
-        for text, result in zip(new, results, strict=False):
-            if result.status not in GOOD:
-                del self._prepared[text]
-        return results[:-1]
+        for new, result in zip(prepared, results, strict=False):
+            if new is not None and result.status not in GOOD:
+                del self._prepared[new]
+        return results[:-1], prepared
 
     def _send(self, text: bytes, values: Sequence[bytes | None]) -> None:
         name = self._prepared.get(text)
