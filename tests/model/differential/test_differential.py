@@ -24,7 +24,7 @@ from tests.model.differential.machine import PlainLeases, play
 from tests.model.differential.subjects import ON_SERVERS, STORES, LedgerSubject, Opener, Subject, postgresql, redis
 from tests.model.differential.wrong import WRONG
 from tests.model.differential.wrong_scripts import WRONG_SCRIPTS, break_scripts
-from tests.model.differential.wrong_statements import WRONG_FOR_CROWDS, WRONG_STATEMENTS, break_statement
+from tests.model.differential.wrong_statements import WORST, WRONG_FOR_CROWDS, WRONG_STATEMENTS, break_statement
 from tests.support.servers.clock import OneClock
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import EVERY, RedisServer
@@ -256,7 +256,9 @@ def test_a_wrong_script_is_found(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WRONG_STATEMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.soak] * (name not in WORST)) for name in WRONG_STATEMENTS]
+)
 def test_a_wrong_statement_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch, turned_postgres: tuple[OneClock, PostgresServer]
 ) -> None:
