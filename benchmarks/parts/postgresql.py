@@ -1,18 +1,24 @@
 """The store on PostgreSQL against what people write by hand on the same server.
 
 The two statements are the least that a lease costs: a row that is inserted or taken over when it has expired, and is
-given back. The same row, asked for every 10 ms, is the lock that waits by hand. A lease here is fenced, has a queue and
-is renewed. The server keeps its data on a disk, and flushes each commit to it unless a table says otherwise."""
+given back. The same row, asked for every 10 ms, is the lock that waits by hand. Jobs of procrastinate with the same
+lock run one after the other: each of 8 processes defers a job and waits for one, and its worker looks every 10 ms as
+well, because nothing tells it that the lock is free. A lease here is fenced, has a queue and is renewed. The server
+keeps its data on a disk, and flushes each commit to it unless a table says otherwise."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import psycopg
@@ -27,6 +33,7 @@ from benchmarks.rounds import Run, Setup, awaited, measure, pairs, rates
 from tests.support.servers.postgres import PostgresServer
 
 OURS, BARE, ADVISORY, BY_HAND = "Leasehold", "two statements", "pg_advisory_lock", "by hand, polling every 10 ms"
+JOBS = "procrastinate's lock, polling every 10 ms"
 ALONE, PROCESSES = "PostgreSQL, one caller", "PostgreSQL, 8 processes on one lock"
 NOT_FLUSHED = f"{ALONE}, synchronous_commit = off"
 IN_BATCHES = "by hand, 500 in a statement"
@@ -96,6 +103,95 @@ def advisory(url: str) -> Iterator[Locks]:
 
 
 @contextmanager
+def job_lock(url: str) -> Iterator[Locks]:
+    """To enter is to defer a job and to be given one by the worker of this process; to leave is to end it."""
+    begun: SimpleQueue[None] = SimpleQueue()
+    ended: SimpleQueue[None] = SimpleQueue()
+
+    over = threading.Event()
+
+    def turn() -> None:
+        if not over.is_set():
+            begun.put(None)
+            ended.get()
+
+    async def work() -> None:
+        options = {"listen_notify": False, "fetch_job_polling_interval": POLL, "install_signal_handlers": False}
+        worker = asyncio.create_task(app.run_worker_async(concurrency=1, **options))
+        await asyncio.to_thread(over.wait)
+        worker.cancel()
+        await asyncio.wait([worker])
+
+    app, task = procrastinate_app(url, turn)
+
+    @contextmanager
+    def lock(number: int) -> Iterator[None]:
+        while True:
+            runner.call(task.configure(lock=f"bench:{number}").defer_async())
+            with suppress(Empty):  # the last worker that leaves may take somebody's job with it
+                begun.get(timeout=1)
+                break
+        yield
+        ended.put(None)
+
+    with Loop() as runner:
+        runner.call(app.open_async())
+        working = runner.start(work())
+        yield lock
+        over.set()
+        ended.put(None)  # for a job that was given meanwhile
+        working.result()
+        runner.call(app.close_async())
+
+
+class Loop:
+    """An event loop on a thread of its own."""
+
+    def __enter__(self) -> Loop:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        return self
+
+    def start(self, work: Awaitable[Any]) -> Future[Any]:
+        """It goes on meanwhile."""
+
+        async def run() -> Any:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop)
+
+    def call(self, work: Awaitable[Any]) -> Any:
+        """What it gives."""
+        return self.start(work).result()
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+def procrastinate_app(url: str, work: Callable[[], None] = lambda: None) -> tuple[Any, Any]:
+    """An app, and its only task."""
+    import procrastinate
+
+    logging.getLogger("procrastinate").setLevel(logging.ERROR)  # it warns that this program is a script
+    app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url))
+    return app, app.task(name="turn", queue="turns")(work)
+
+
+def without_jobs(url: str) -> None:
+    """The tables of procrastinate, as new."""
+    app, _ = procrastinate_app(url)
+    with Loop() as runner:
+        runner.call(app.open_async())
+        if runner.call(app.check_connection_async()):
+            runner.call(app.connector.execute_query_async("TRUNCATE procrastinate_jobs CASCADE"))
+        else:
+            runner.call(app.schema_manager.apply_schema_async())
+        runner.call(app.close_async())
+
+
+@contextmanager
 def asyncio_pairs(url: str) -> Iterator[Run]:
     """On one event loop."""
     with asyncio.Runner() as runner:
@@ -134,11 +230,16 @@ def processes(setup: Setup) -> Result:
     with served() as server:
 
         def run(peer: Peer, folder: Path, parties: int) -> race.Result:
-            return race.race(peer, server.url, folder, parties, setup.effort.race_seconds, fenced=peer is ours)
+            seconds = setup.effort.race_seconds
+            if peer is job_lock:
+                without_jobs(server.url)
+                seconds = max(seconds, 1.0)  # it is the slowest
+            return race.race(peer, server.url, folder, parties, seconds, fenced=peer is ours)
 
         racers: dict[str, race.Racer] = {
             BY_HAND: partial(run, by_hand),
             ADVISORY: partial(run, advisory),
+            JOBS: partial(run, job_lock),
             OURS: partial(run, ours),
         }
         found = race.compete(setup, racers, 8)

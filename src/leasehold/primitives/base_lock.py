@@ -186,6 +186,7 @@ class BaseLock(ABC):
     def _finish(self, attempt: Attempt, borrowed: list[Connection] | None = None) -> None:
         """The last steps of every acquire. Safe to repeat after an interrupt: a connection that it caught between the
         two lists is closed with its last reference, and none is ever given back twice."""
+        self._engine.pending.discard(attempt)
         attempt.forget_pushes()
         while borrowed:
             self._engine.connections.give_back(borrowed.pop())

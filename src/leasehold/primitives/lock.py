@@ -133,7 +133,6 @@ class Lock(BaseLock):
             try:
                 self._clean_up(attempt, grant, thread, error)
             finally:
-                engine.pending.discard(attempt)
                 try:
                     self._finish(attempt, borrowed)
                 except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
@@ -278,7 +277,6 @@ class AsyncLock(BaseLock):
             try:
                 self._clean_up(attempt, grant, task, error)
             finally:
-                engine.pending.discard(attempt)
                 try:
                     self._finish(attempt)
                 except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused

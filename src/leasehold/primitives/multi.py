@@ -151,6 +151,7 @@ class GroupAttempt:
     def finish(self) -> None:
         """The last steps, as in BaseLock._finish. Safe to repeat after an interrupt."""
         if self.attempt is not None:
+            self._engine.pending.discard(self.attempt)
             self.attempt.forget_pushes()
         while self._borrowed:
             self._engine.connections.give_back(self._borrowed.pop())
@@ -326,14 +327,12 @@ class All(BaseAll, Generic[*Each]):
                 group.held = sync.drive(engine, flow, watched)
             found: Any = group.leases(self._parts)
             leases: Leases[*Each] = Leases(engine, found)
-            engine.pending.discard(group.attempt)
             group.finish()
             return leases  # inside the try: an interrupt on the way out must not lose them
         except BaseException as error:
             try:
                 group.clean_up(error, (LeaseholdError,))
             finally:
-                engine.pending.discard(group.attempt)
                 try:
                     group.finish()
                 except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
@@ -415,14 +414,12 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
                 group.held = await self._driver.drive(flow, watched)
             found: Any = group.leases(self._parts)
             leases: AsyncLeases[*AsyncEach] = AsyncLeases(engine, found, self._driver, task.get_loop())
-            engine.pending.discard(group.attempt)
             group.finish()
             return leases  # inside the try: an interrupt on the way out must not lose them
         except BaseException as error:
             try:
                 group.clean_up(error, (LeaseholdError, CancelledError))
             finally:
-                engine.pending.discard(group.attempt)
                 try:
                     group.finish()
                 except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused

@@ -1,6 +1,6 @@
 """A program whose children use the store and are frozen or killed after one of their requests to the server.
 
-    python -m tests.integration.postgresql.steps sync URL "" NAME
+    python -m tests.integration.postgresql.steps sync|asyncio URL "" NAME
 
 It is told what to do on stdin, as every worker (``tests.support.workers``). Each child begins with a coordinator of its
 own, prepares its scene, and from then on counts the requests that it makes.
@@ -8,6 +8,8 @@ own, prepares its scene, and from then on counts the requests that it makes.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
 import signal
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import leasehold
+import leasehold.aio
 from leasehold import LeaseholdError
 from leasehold.stores.postgresql import store as postgresql
 from leasehold.stores.postgresql.session import Session
@@ -55,14 +58,37 @@ def writer(hold: Any, name: str) -> Any:
 
 def parts(lease: Any) -> list[Any]:
     """The leases of several at once, or the only one."""
+    lease = lease.inner if isinstance(lease, Run) else lease
     return list(lease) if isinstance(lease, tuple) else [lease]
+
+
+class Run:
+    """An object of ``leasehold.aio`` whose coroutines run to their end on the main thread, so that a scene is the same
+    for both flavours."""
+
+    def __init__(self, inner: Any, runner: asyncio.Runner) -> None:
+        self.inner = inner
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        """A method, or what the object says."""
+        value = getattr(self.inner, name)
+        return functools.partial(self._call, value) if callable(value) else value
+
+    def _call(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        found = method(*[one.inner if isinstance(one, Run) else one for one in given], **named)
+        if asyncio.iscoroutine(found):
+            found = self._runner.run(found)
+        return Run(found, self._runner) if type(found).__module__.startswith("leasehold.") else found
 
 
 class Child:
     """One use of the store. ``ready`` ends what it prepares: the next request is the first that counts."""
 
-    def __init__(self, url: str, place: Place, name: str, nth: int, harm: int) -> None:
-        self.hold = leasehold.connect(url)
+    def __init__(self, flavour: str, url: str, place: Place, name: str, nth: int, harm: int) -> None:
+        self.hold: Any = (
+            leasehold.connect(url) if flavour == "sync" else Run(leasehold.aio.connect(url), asyncio.Runner())
+        )
         self.place = place(self.hold, name)
         self.resource = f"step:{name}"
         self.inside: list[Inside] = []
@@ -72,18 +98,28 @@ class Child:
 
     def ready(self) -> None:
         """From now on requests are counted; those of other threads, which renew and listen, are not."""
-        real = Session.perform
+        real, real_async = Session.perform, Session.perform_async
 
         def perform(session: Session, request: Any, give_up: float) -> Any:
             try:
                 return real(session, request, give_up)
             finally:
-                if threading.current_thread() is self._main:
-                    self._left -= 1
-                    if self._left == 0:
-                        os.kill(os.getpid(), self._harm)
+                self._count()
+
+        async def perform_async(session: Session, request: Any, give_up: float) -> Any:
+            try:
+                return await real_async(session, request, give_up)
+            finally:
+                self._count()
 
         setattr(Session, "perform", perform)  # noqa: B010  # type checkers know only methods there
+        setattr(Session, "perform_async", perform_async)  # noqa: B010
+
+    def _count(self) -> None:
+        if threading.current_thread() is self._main:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), self._harm)
 
     def enter(self, wait: float = 0) -> Any:
         """A lease, whose time inside is noted when it ends."""
@@ -187,10 +223,10 @@ SCENES: dict[str, tuple[Place, Callable[[Child], None]]] = {
 # ---------------------------------------------------------------- the program
 
 
-def live(url: str, scene: str, name: str, nth: int, harm: int) -> dict[str, Any]:
+def live(flavour: str, url: str, scene: str, name: str, nth: int, harm: int) -> dict[str, Any]:
     """In a child: its life, and what it says of it."""
     place, act = SCENES[scene]
-    child = Child(url, place, name, nth, harm)
+    child = Child(flavour, url, place, name, nth, harm)
     error = ""
     try:
         act(child)
@@ -203,7 +239,8 @@ def live(url: str, scene: str, name: str, nth: int, harm: int) -> dict[str, Any]
 class Program:
     """Children that live until they end, are killed or stand still."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, flavour: str, url: str) -> None:
+        self._flavour = flavour
         self._url = url
         self._reports: dict[int, int] = {}
 
@@ -214,7 +251,7 @@ class Program:
         if pid == 0:
             code = 1
             try:
-                os.write(theirs, json.dumps(live(self._url, scene, name, nth, harm)).encode())
+                os.write(theirs, json.dumps(live(self._flavour, self._url, scene, name, nth, harm)).encode())
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -239,14 +276,14 @@ class Program:
         return {"harmed": os.WIFSIGNALED(status), **(json.loads(text) if text else {})}
 
 
-def main(url: str) -> None:
+def main(flavour: str, url: str) -> None:
     """Obey until stdin ends."""
     postgresql.PostgresStore(url).close()  # so that no child has to load anything
-    program, commands = Program(url), Commands()
+    program, commands = Program(flavour, url), Commands()
     while line := commands.next():
         command = json.loads(line)
         say(getattr(program, command.pop("do"))(**command))
 
 
 if __name__ == "__main__":
-    main(sys.argv[2])
+    main(sys.argv[1], sys.argv[2])

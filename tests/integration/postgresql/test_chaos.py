@@ -212,6 +212,7 @@ def test_trouble_of_every_kind(own_postgres: Callable[..., PostgresServer]) -> N
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_trouble_of_every_kind_for_long(own_postgres: Callable[..., PostgresServer]) -> None:
     """Minutes of it. LEASEHOLD_SEED replays the choices."""
     seconds = float(os.environ.get("LEASEHOLD_SECONDS") or 180)

@@ -48,6 +48,7 @@ DAY = 86_400_000
 TIME = st.sampled_from([300, 301, 1, 0, 16, 1_000, 2_999, 3_000, 3_001, 9_001, 30_001, 61_000, DAY + 1_000, 30 * DAY])
 STEP = st.sampled_from([-0.001, -1.0, -20.0, -3600.0, -86400.0, 1.0, 20.0, 60.0])
 HALF = st.booleans()
+SELDOM = st.sampled_from([False] * 7 + [True])
 SEARCHES = (ops.Scan("*"), ops.Scan("*:4?"), ops.Scan("acme/r?gle:*"), ops.Scan("[a-z]*"), ops.Leaks("*"))
 MOST_PAGES = 20
 RULES = 23  # that there are
@@ -56,7 +57,7 @@ MOST_EXAMPLES = 10_000
 Targets = tuple[str, str, int]
 
 
-class Differential(RuleBasedStateMachine):
+class Comparison(RuleBasedStateMachine):
     """The ledger, the stores that are compared with it, and one clock for all of them."""
 
     themes: tuple[str, ...] = tuple(THEMES)
@@ -76,18 +77,6 @@ class Differential(RuleBasedStateMachine):
         self.given: list[Targets] = []  # every grant that was told: resource, owner, fence
         self.kinds: tuple[tuple[str, int, int], ...] = (MUTEX,)
 
-    @initialize(ttl_ms=TTL, waiting=st.integers(0, 4), place=st.integers(0, PLACES), theme=KIND, first=KIND)
-    def begin(self, ttl_ms: int, waiting: int, place: int, theme: int, first: int) -> None:
-        """Somebody holds and others wait, as is usual where a lock is worth testing."""
-        self.kinds = THEMES[self.themes[theme % len(self.themes)]]
-        self.open_news()
-        for one in range(PLACES):
-            self.open_box(one)
-        for seat in range(waiting + 1):
-            where = (place + seat) % (PLACES + 1)
-            address = where if where < PLACES else None
-            self.ask_for(ROOMS[0], seat, ttl_ms if seat else 10_000, address, (seat, "sync"), kind=first + seat)
-
     def open_box(self, place: int) -> None:
         """A new mailbox at that place, under a new name."""
         self.opened += 1
@@ -105,9 +94,9 @@ class Differential(RuleBasedStateMachine):
     def teardown(self) -> None:
         """The stored states are the same at the end: who holds, who waits, and what became of every owner."""
         try:
-            for op in (SEARCHES[0], SEARCHES[-1]) if self.connections else ():
+            for op in (SEARCHES[0], SEARCHES[-1]) if self.beats else ():
                 self.search(op, (0, "sync"))
-            for via in range(CLIENTS if self.connections else 0):
+            for via in range(CLIENTS if self.beats else 0):
                 for room in ROOMS:
                     self.send([ops.Inspect(room)], via)
                     self.send([ops.Beat(room, owner, 0) for owner in self.beats], via, "batch")
@@ -138,8 +127,9 @@ class Differential(RuleBasedStateMachine):
     def target(self, aim: str) -> Targets:
         """A grant that was made once, or something near it."""
         resource, owner, fence = self.given[len(self.given) // 2 if aim == "older" else -1]
-        if aim in ("holder", "youngest") and self.ledger.states[ROOMS[0]].holders:
-            grant = self.ledger.states[ROOMS[0]].holders[0 if aim == "holder" else -1]
+        holders = self.ledger.states.get(ROOMS[0], ledger.EMPTY).holders
+        if aim in ("holder", "youngest") and holders:
+            grant = holders[0 if aim == "holder" else -1]
             return ROOMS[0], grant.owner, grant.fence
         if aim == "nobody's":
             return resource, owner, fence + 1
@@ -197,6 +187,62 @@ class Differential(RuleBasedStateMachine):
             meta='{"né":"\ud800"}' if delay_ms else "",
             delay_ms=delay_ms,
         )
+
+    # ------------------------------------------------------------ what always happens
+
+    @rule(op=st.sampled_from(SEARCHES), how=HOW)
+    def search(self, op: ops.Scan | ops.Leaks, how: tuple[int, str]) -> None:
+        """Look for all that there is, page by page; nothing of ours ever lacks an end."""
+        expected = self.collect(self.ledger, op, how)
+        for subject in self.others:
+            found = self.collect(subject, op, how)
+            assert found == expected, f"{subject.name} answers {op} with\n{found}, the ledger with\n{expected}"
+
+    def collect(self, subject: Subject, op: ops.Scan | ops.Leaks, how: tuple[int, str]) -> set[str]:
+        """Every page."""
+        found: set[str] = set()
+        for _ in range(MOST_PAGES):
+            (page,) = subject.ask([op], *how)
+            assert isinstance(page, ops.Page)
+            found.update(page.items)
+            op = op._replace(cursor=page.cursor)
+            if not page.cursor:
+                return found
+        raise AssertionError(f"{subject.name}: never the last page")
+
+    @rule(ms=TIME)
+    def time_passes(self, ms: int) -> None:
+        """A moment; or so long that beats grow old, tombstones and fences are forgotten."""
+        self.clock.advance(ms / 1000)
+        for _ in range(3 if self.swept else 0):
+            self.send([ops.Inspect(ROOMS[1])], 0)  # so that the other room is tidied before anybody asks for it
+
+    @precondition(lambda self: not self.swept)
+    @rule(seconds=STEP)
+    def wall_steps(self, seconds: float) -> None:
+        """The wall clock is corrected, and with it the clock that leases end by where there is no other. What is over
+        before that is forgotten by all of them first; and all see at the same moment what is too far ahead now."""
+        self.send([ops.Inspect(room) for room in ROOMS], 0)
+        for subject in self.others:
+            subject.tidy(ROOMS, self.clock.instant())
+        self.clock.step_wall(seconds)
+        self.send([ops.Inspect(room) for room in ROOMS], 0)
+
+
+class Differential(Comparison):
+    """Crowds of every kind."""
+
+    @initialize(ttl_ms=TTL, waiting=st.integers(0, 4), place=st.integers(0, PLACES), theme=KIND, first=KIND)
+    def begin(self, ttl_ms: int, waiting: int, place: int, theme: int, first: int) -> None:
+        """Somebody holds and others wait, as is usual where a lock is worth testing."""
+        self.kinds = THEMES[self.themes[theme % len(self.themes)]]
+        self.open_news()
+        for one in range(PLACES):
+            self.open_box(one)
+        for seat in range(waiting + 1):
+            where = (place + seat) % (PLACES + 1)
+            address = where if where < PLACES else None
+            self.ask_for(ROOMS[0], seat, ttl_ms if seat else 10_000, address, (seat, "sync"), kind=first + seat)
 
     # ------------------------------------------------------------ what clients send
 
@@ -292,26 +338,6 @@ class Differential(RuleBasedStateMachine):
         """Look, also without those who wait."""
         self.send([ops.Inspect(room, queue=queue)], *how)
 
-    @rule(op=st.sampled_from(SEARCHES), how=HOW)
-    def search(self, op: ops.Scan | ops.Leaks, how: tuple[int, str]) -> None:
-        """Look for all that there is, page by page; nothing of ours ever lacks an end."""
-        expected = self.collect(self.ledger, op, how)
-        for subject in self.others:
-            found = self.collect(subject, op, how)
-            assert found == expected, f"{subject.name} answers {op} with\n{found}, the ledger with\n{expected}"
-
-    def collect(self, subject: Subject, op: ops.Scan | ops.Leaks, how: tuple[int, str]) -> set[str]:
-        """Every page."""
-        found: set[str] = set()
-        for _ in range(MOST_PAGES):
-            (page,) = subject.ask([op], *how)
-            assert isinstance(page, ops.Page)
-            found.update(page.items)
-            op = op._replace(cursor=page.cursor)
-            if not page.cursor:
-                return found
-        raise AssertionError(f"{subject.name}: never the last page")
-
     @precondition(lambda self: self.given)
     @rule(aim=AIM, request=st.sampled_from("pq"), delay_ms=st.sampled_from([None, 0, 700, 10**5]), force=HALF, how=HOW)
     def evict(self, aim: str, request: str, delay_ms: int | None, force: bool, how: tuple[int, str]) -> None:
@@ -367,24 +393,6 @@ class Differential(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ the world
 
-    @rule(ms=TIME)
-    def time_passes(self, ms: int) -> None:
-        """A moment; or so long that beats grow old, tombstones and fences are forgotten."""
-        self.clock.advance(ms / 1000)
-        for _ in range(3 if self.swept else 0):
-            self.send([ops.Inspect(ROOMS[1])], 0)  # so that the other room is tidied before anybody asks for it
-
-    @precondition(lambda self: not self.swept)
-    @rule(seconds=STEP)
-    def wall_steps(self, seconds: float) -> None:
-        """The wall clock is corrected, and with it the clock that leases end by where there is no other. What is over
-        before that is forgotten by all of them first; and all see at the same moment what is too far ahead now."""
-        self.send([ops.Inspect(room) for room in ROOMS], 0)
-        for subject in self.others:
-            subject.tidy(ROOMS, self.clock.instant())
-        self.clock.step_wall(seconds)
-        self.send([ops.Inspect(room) for room in ROOMS], 0)
-
     @rule(killed=HALF)
     def shut_news(self, killed: bool) -> None:
         """A holder's process ends, and with it the place where it hears of what happens to its leases."""
@@ -403,6 +411,37 @@ class Differential(RuleBasedStateMachine):
             self.open_box(place)
 
 
+class PlainLeases(Comparison):
+    """One lease at a time, and hardly ever anybody who waits: what some stores do on a shorter path."""
+
+    @rule(room=ROOM, seat=SEAT, ttl_ms=TTL, how=HOW, floor=FLOOR, enqueue=SELDOM)
+    def claim(self, room: str, seat: int, ttl_ms: int, how: tuple[int, str], floor: str, enqueue: bool) -> None:
+        """Ask for it, mostly once."""
+        self.ask_for(room, seat, ttl_ms, None, how, floor, enqueue)
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, ttl_ms=TTL, how=HOW)
+    def renew(self, aim: str, ttl_ms: int, how: tuple[int, str]) -> None:
+        """Hold on."""
+        self.send([ops.Renew(*self.target(aim), ttl_ms)], *how)
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, how=HOW)
+    def release(self, aim: str, how: tuple[int, str]) -> None:
+        """Give it back."""
+        self.send([ops.Release(*self.target(aim))], *how)
+
+    @rule(room=ROOM, seat=SEAT, how=HOW)
+    def withdraw(self, room: str, seat: int, how: tuple[int, str]) -> None:
+        """Give up whatever there is."""
+        self.send([ops.Withdraw(room, self.owner(seat))], *how)
+
+    @rule(room=ROOM, how=HOW)
+    def inspect(self, room: str, how: tuple[int, str]) -> None:
+        """Look."""
+        self.send([ops.Inspect(room)], *how)
+
+
 def without_reason(reply: object) -> object:
     """What was tidied up early is gone all the same, but why is forgotten sooner."""
     if isinstance(reply, ops.NoClaim):
@@ -411,11 +450,12 @@ def without_reason(reply: object) -> object:
 
 
 def play(openers: Sequence[Opener], number: int, examples: int, steps: int = 50, *, shrink: bool = True,
-         swept: bool = False, clock: ManualClock | None = None, theme: str = "", often: str = "") -> None:  # fmt: skip
+         swept: bool = False, clock: ManualClock | None = None, theme: str = "", often: str = "",
+         machine: type[Comparison] = Differential) -> None:  # fmt: skip
     """Run the machine; the same number gives the same run, among the same modules. Every rule is as likely as any
     other, but those that are named as ``often`` come as often as all the others together."""
 
-    class Played(Differential):
+    class Played(machine):  # type: ignore[valid-type, misc]
         themes = (theme,) if theme else tuple(THEMES)
 
         def __init__(self) -> None:
@@ -423,7 +463,7 @@ def play(openers: Sequence[Opener], number: int, examples: int, steps: int = 50,
 
     names = often.split()
     for at in range(RULES if names else 0):
-        setattr(Played, f"more_{at}", getattr(Differential, names[at % len(names)]))
+        setattr(Played, f"more_{at}", getattr(machine, names[at % len(names)]))
     chosen = settings(
         max_examples=AT_ONCE,
         stateful_step_count=steps,

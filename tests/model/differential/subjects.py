@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import psycopg
+
 from leasehold._core import ledger, ops
 from leasehold._core.names import matches
 from leasehold._core.policy import NOTE_US, NOTES_KEPT, WATCH_MS
@@ -301,7 +303,8 @@ class PostgresSubject(StoreSubject):
         super().__init__("postgresql", clients, push_within=PUSH_WITHIN)
         self._server, self._clock = server, clock
         self._listening: dict[str, PostgresStore] = {}
-        server.execute(f"DROP TABLE IF EXISTS {TABLE}")
+        self._observer = psycopg.connect(server.url, autocommit=True)
+        self._observer.execute(f"DROP TABLE IF EXISTS {TABLE}")
 
     def open(self, address: str, via: int) -> None:
         """Listening from now on."""
@@ -331,7 +334,13 @@ class PostgresSubject(StoreSubject):
         key = listener_key(channel)
         assert key is not None
         high, low = key >> 32 & 0xFFFFFFFF, key & 0xFFFFFFFF
-        return bool(self._server.execute(f"SELECT FROM pg_locks WHERE classid = {high} AND objid = {low}"))
+        query = "SELECT FROM pg_locks WHERE classid = %s::bigint::oid AND objid = %s::bigint::oid"
+        return self._observer.execute(query, (high, low)).fetchone() is not None
+
+    def close(self) -> None:
+        """And look no more."""
+        super().close()
+        self._observer.close()
 
 
 def memory(clock: ManualClock, folder: Path) -> Subject:

@@ -20,10 +20,11 @@ from leasehold.stores.postgresql import store as postgresql_store
 from leasehold.stores.sqlite import database
 from leasehold.stores.sqlite.sockets import SocketFolder
 from tests.model.differential import subjects
-from tests.model.differential.machine import play
+from tests.model.differential.machine import PlainLeases, play
 from tests.model.differential.subjects import ON_SERVERS, STORES, LedgerSubject, Opener, Subject, postgresql, redis
 from tests.model.differential.wrong import WRONG
 from tests.model.differential.wrong_scripts import WRONG_SCRIPTS, break_scripts
+from tests.model.differential.wrong_statements import WORST, WRONG_FOR_CROWDS, WRONG_STATEMENTS, break_statement
 from tests.support.servers.clock import OneClock
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import EVERY, RedisServer
@@ -107,11 +108,19 @@ def test_redis_answers_like_the_ledger_when_its_clock_is_set_back(turned_redis: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("examples", [15, pytest.param(150, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [10, pytest.param(150, marks=pytest.mark.soak)])
 def test_postgresql_answers_like_the_ledger(examples: int, turned_postgres: tuple[OneClock, PostgresServer]) -> None:
     """Every reply, push and final state is the ledger's, also when the clock of the server is set back."""
     clock, server = turned_postgres
     play([postgresql(server)], number=31, examples=examples, clock=clock)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", [20, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_plain_leases_answer_like_the_ledger(examples: int, turned_postgres: tuple[OneClock, PostgresServer]) -> None:
+    """Where one statement is enough, it does what the ledger would."""
+    clock, server = turned_postgres
+    play([*WITHOUT_SERVERS, postgresql(server)], number=32, examples=examples, clock=clock, machine=PlainLeases)
 
 
 @pytest.mark.slow
@@ -244,6 +253,34 @@ def test_a_wrong_script_is_found(
     often, _, theme = SELDOM.get(name, "").partition(": ")
     with pytest.raises((AssertionError, LeaseholdError), match=r"redis (answers|pushes|keeps)|Redis at"):
         play([redis(server)], number=9, examples=300, shrink=False, clock=clock, often=often, theme=theme)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.soak] * (name not in WORST)) for name in WRONG_STATEMENTS]
+)
+def test_a_wrong_statement_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch, turned_postgres: tuple[OneClock, PostgresServer]
+) -> None:
+    """The same with PostgreSQL."""
+    clock, server = turned_postgres
+    break_statement(monkeypatch, *WRONG_STATEMENTS[name])
+    with pytest.raises((AssertionError, LeaseholdError), match=r"postgresql (answers|pushes|keeps)|PostgreSQL at"):
+        play([postgresql(server)], number=9, examples=300, shrink=False, clock=clock, machine=PlainLeases)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", WRONG_FOR_CROWDS)
+def test_a_wrong_statement_is_found_by_a_crowd(
+    name: str, monkeypatch: pytest.MonkeyPatch, turned_postgres: tuple[OneClock, PostgresServer]
+) -> None:
+    """The same for those who wait."""
+    clock, server = turned_postgres
+    monkeypatch.setattr(subjects, "PUSH_WITHIN", 0.3)  # it never comes
+    break_statement(monkeypatch, *WRONG_FOR_CROWDS[name])
+    often, _, theme = SELDOM.get(name, "").partition(": ")
+    with pytest.raises((AssertionError, LeaseholdError), match=r"postgresql (answers|pushes|keeps)|PostgreSQL at"):
+        play([postgresql(server)], number=9, examples=300, shrink=False, clock=clock, often=often, theme=theme)
 
 
 def test_every_store_takes_part() -> None:

@@ -1,5 +1,19 @@
-"""The fixture for interrupts at observers."""
+"""The fixtures for interrupts: at observers, and in each store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 
 from tests.support.observe.fixtures import heard
 
 __all__ = ["heard"]
+
+
+@pytest.fixture
+def url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A store of that kind that several coordinators share."""
+    if kind == "postgresql":
+        return str(request.getfixturevalue("postgres_database").url)
+    return f"memory://{tmp_path}" if kind == "memory" else f"sqlite:///{tmp_path}/leases.db"

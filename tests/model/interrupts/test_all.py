@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +21,8 @@ from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.leases import BaseLeases, Leases
 from leasehold.primitives.multi import All, BaseAll, GroupAttempt
-from tests.model.interrupts.test_lock import at_entry, at_line, interrupt, interrupted, url_of
-from tests.support.lock import STORES, elsewhere, in_thread, look
+from tests.model.interrupts.test_lock import KINDS, at_entry, at_line, interrupt, interrupted
+from tests.support.lock import elsewhere, in_thread, look
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow  # every function of the way, on each store: seconds
@@ -60,12 +59,11 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
 ]
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("function", "nth"), PLACES, ids=lambda part: getattr(part, "__qualname__", str(part)))
 @pytest.mark.filterwarnings("ignore:coroutine 'release_all' was never awaited")  # its very beginning is interrupted
-def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any], nth: int, tmp_path: Path) -> None:
+def test_an_interrupt_leaves_nothing_held(function: Callable[..., Any], nth: int, url: str) -> None:
     """Wherever a with statement is interrupted, its locks are free long before their ttl, and can be had again."""
-    url = url_of(kind, tmp_path)
     with leasehold.connect(url) as hold, leasehold.connect(url) as other:
         both = hold.all(hold.lock("b", ttl=300), hold.lock("a", ttl=300))
 
@@ -85,15 +83,14 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
         assert not hold._engine.pending
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "function",
     [HeldLease.step_out, group.release_all, Holding.begin_release, Holding.end_release, BaseLeases._finish_releases],
 )
 @pytest.mark.filterwarnings("ignore:coroutine 'release_all' was never awaited")  # its very beginning is interrupted
-def test_an_interrupted_release_can_be_repeated(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_interrupted_release_can_be_repeated(function: Callable[..., Any], url: str) -> None:
     """Explicit leases whose release was interrupted: by the second release at the latest all are free."""
-    url = url_of(kind, tmp_path)
     with leasehold.connect(url) as hold, leasehold.connect(url) as other:
         leases = hold.all(hold.lock("b", ttl=300), hold.lock("a", ttl=300)).acquire(wait=0)
         assert leases is not None
@@ -103,16 +100,15 @@ def test_an_interrupted_release_can_be_repeated(kind: str, function: Callable[..
         assert theirs is not None and theirs.release()
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("text", "which"),
     [("try:", 1), ("result = perform(request)", 0), ("request = flow.send(result)", 0)],
     ids=["head", "op", "answer"],
 )
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nth: int, tmp_path: Path) -> None:
+def test_an_interrupted_wait_leaves_nothing(text: str, which: int, nth: int, url: str) -> None:
     """Between two ops of a wait as well: what it holds is given back, and it stands in no queue."""
-    url = url_of(kind, tmp_path)
     with leasehold.connect(url) as hold, leasehold.connect(url) as other:
         theirs = other.lock("b", ttl=300).acquire(wait=0)
         assert theirs is not None

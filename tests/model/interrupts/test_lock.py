@@ -28,6 +28,8 @@ from leasehold._runtime.watchdog import Watchdog
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.multi import GroupAttempt
+from leasehold.stores.postgresql.session import Session
+from leasehold.stores.postgresql.sessions import Sessions
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite.database import Database
 from tests.support.lock import STORES, in_thread, look
@@ -54,10 +56,19 @@ IN_SQLITE: list[tuple[Callable[..., Any], int]] = [
     (Database.plain_turn, 2),
     (Database.moved, 2),  # the release is committed
 ]
+IN_POSTGRESQL: list[tuple[Callable[..., Any], int]] = [
+    (Sessions.take, 1),
+    (Sessions.give_back, 1),
+    (Sessions.give_back, 2),  # the release is committed
+    (Session._check, 1),
+    (Session._check, 2),
+]
+INSIDE = {"sqlite": IN_SQLITE, "postgresql": IN_POSTGRESQL}
+KINDS = [*STORES, pytest.param("postgresql", marks=pytest.mark.soak)]  # with a fixture ``url`` for each
 PLACES = [
     pytest.param(store, function, nth, id=f"{store}-{function.__qualname__}-{nth}")
-    for store in STORES
-    for function, nth in [*ANYWHERE, *(IN_SQLITE if store == "sqlite" else [])]
+    for store in (*STORES, "postgresql")
+    for function, nth in [*ANYWHERE, *INSIDE.get(store, [])]
 ]
 INNER = [BaseLock._enter, BaseLock._innermost, BaseLock._leave, Lease.release, HeldLease.step_out]
 CLOSING = [
@@ -134,18 +145,12 @@ def interrupted(step: Callable[[], object], trace: Trace) -> bool:
     return False
 
 
-def url_of(kind: str, folder: Path) -> str:
-    """A store that several coordinators share."""
-    return f"memory://{folder}" if kind == "memory" else f"sqlite:///{folder}/leases.db"
-
-
 # ---------------------------------------------------------------- taking and giving back
 
 
 @pytest.mark.parametrize(("kind", "function", "nth"), PLACES)
-def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any], nth: int, tmp_path: Path) -> None:
+def test_an_interrupt_leaves_nothing_held(function: Callable[..., Any], nth: int, url: str) -> None:
     """Wherever a with statement is interrupted, its lock is free within the ttl and the store goes on."""
-    url = url_of(kind, tmp_path)
     with leasehold.connect(url) as hold, leasehold.connect(url) as other:
         assert hold.lock("warm").acquire(wait=0) is not None and hold.lock("warm").release()
         lock = hold.lock("job", ttl=0.3)
@@ -172,7 +177,7 @@ def test_an_interrupt_of_a_plain_turn_leaves_nothing_held(
     function: Callable[..., Any], nth: int, tmp_path: Path
 ) -> None:
     """The same where the row is known: before the one statement that a claim or a release then is, and after it."""
-    url = url_of("sqlite", tmp_path)
+    url = f"sqlite:///{tmp_path}/leases.db"
     with leasehold.connect(url) as hold, leasehold.connect(url) as other:
         lock = hold.lock("job", ttl=0.3)
 
@@ -211,15 +216,14 @@ def test_an_interrupt_of_an_inner_body_is_no_loss(function: Callable[..., Any], 
         assert hold.lock("job").try_acquire() is not None
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("text", "which"),
     [("try:", 1), ("result = perform(request)", 0), ("request = flow.send(result)", 0)],
     ids=["head", "op", "answer"],
 )
-def test_an_interrupted_waiter_does_not_stay_in_the_queue(kind: str, text: str, which: int, tmp_path: Path) -> None:
+def test_an_interrupted_waiter_does_not_stay_in_the_queue(text: str, which: int, url: str) -> None:
     """Between two ops of an acquire as well: who was interrupted is withdrawn, and the lock passes him over."""
-    url = url_of(kind, tmp_path)
     with leasehold.connect(url) as hold, leasehold.connect(url) as other:
         theirs = other.lock("job", ttl=30).acquire(wait=0)
         assert theirs is not None
@@ -241,6 +245,28 @@ def test_an_interrupt_at_the_end_of_a_refusal(function: Callable[..., Any]) -> N
         assert theirs is not None
         refused = hold.lock("job", ttl=30)
         assert interrupted(lambda: refused.acquire(wait=0), at_entry(function.__code__, 1, interrupt))
+        assert not hold._engine.pending and len(hold._engine.connections._idle) == 1
+        assert theirs.release()
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["lock", "all"])
+def test_an_interrupt_between_the_last_steps_of_a_refusal(several: bool) -> None:
+    """It came when the attempt had been discarded: its connection is given back all the same."""
+
+    class Pending(set[Any]):
+        def discard(self, attempt: Any) -> None:
+            super().discard(attempt)
+            if interrupts:
+                raise interrupts.pop()
+
+    interrupts = [KeyboardInterrupt()]
+    with leasehold.connect("memory://") as hold:
+        theirs = hold.lock("job", ttl=30).acquire(wait=0)
+        assert theirs is not None
+        hold._engine.pending = Pending()
+        refused = hold.all(hold.lock("job"), hold.lock("part")) if several else hold.lock("job")
+        with pytest.raises(KeyboardInterrupt):
+            refused.acquire(wait=0)
         assert not hold._engine.pending and len(hold._engine.connections._idle) == 1
         assert theirs.release()
 
@@ -302,11 +328,10 @@ def test_an_acquire_ends_in_the_same_order_in_both_flavours(several: bool, monke
 # ---------------------------------------------------------------- closing
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", CLOSING, ids=lambda function: str(function.__qualname__))
-def test_a_close_that_was_interrupted_can_be_repeated(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_close_that_was_interrupted_can_be_repeated(function: Callable[..., Any], url: str) -> None:
     """The second close() ends what the first began: what was held is lost here and free for others at once."""
-    url = url_of(kind, tmp_path)
     hold = leasehold.connect(url)
     lease = hold.lock("job", ttl=30).acquire(wait=0)
     assert lease is not None
@@ -358,11 +383,11 @@ print("done")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", ["state", "release", "close"])
-def test_a_signal_handler_does_not_deadlock(what: str, kind: str, tmp_path: Path) -> None:
+def test_a_signal_handler_does_not_deadlock(what: str, url: str) -> None:
     """A handler that uses the lease or the coordinator in the middle of a call of the same thread comes through."""
-    command = [sys.executable, "-c", HANDLER, url_of(kind, tmp_path), what]
+    command = [sys.executable, "-c", HANDLER, url, what]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=40)
     assert done.stdout.strip() == "done", done.stderr
@@ -381,22 +406,22 @@ hold.close()
 """
 
 
-@pytest.mark.parametrize("kind", STORES)
-def test_a_handler_that_outlasts_a_wait(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_handler_that_outlasts_a_wait(url: str) -> None:
     """A wait whose end passes inside a signal handler is over: SimpleQueue.get alone would then wait for ever."""
-    command = [sys.executable, "-c", LONG, url_of(kind, tmp_path)]
+    command = [sys.executable, "-c", LONG, url]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=40)
     assert done.stdout.strip() == "None", done.stderr
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "function", [Holding.begin_release, Holding.end_release, Watchdog.add, Engine.register, HeldLease.step_out]
 )
-def test_a_handler_in_the_middle_of_a_call(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_handler_in_the_middle_of_a_call(function: Callable[..., Any], url: str) -> None:
     """The same at chosen places, inside our locks: another lease is read and given back there."""
-    with leasehold.connect(url_of(kind, tmp_path)) as hold:
+    with leasehold.connect(url) as hold:
         first = hold.lock("first", ttl=30).acquire(wait=0)
         assert first is not None
         seen: list[object] = []
@@ -412,11 +437,11 @@ def test_a_handler_in_the_middle_of_a_call(kind: str, function: Callable[..., An
         assert seen == ["held", True]
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("text", ["entry = self._by_id.get(key)", "if entry is held", "self._by_id.pop(key, None)"])
-def test_a_handler_that_gives_back_what_is_being_given_back(kind: str, text: str, tmp_path: Path) -> None:
+def test_a_handler_that_gives_back_what_is_being_given_back(text: str, url: str) -> None:
     """Two releases of one lease in one thread, the second inside the first: both come through."""
-    with leasehold.connect(url_of(kind, tmp_path)) as hold:
+    with leasehold.connect(url) as hold:
         lease = hold.lock("job", ttl=30).acquire(wait=0)
         assert lease is not None
         seen: list[bool] = []

@@ -101,6 +101,7 @@ def test_processes_on_postgresql(postgres_database: Database) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(20))
 def test_many_histories(seed: int, tmp_path: Path, redis_url: str, postgres_database: Database) -> None:
     """The same for longer, and with more at once."""

@@ -9,7 +9,7 @@ target        what connect was given: a URL with its options, a pool, an engine
 sources       how to get a connection from each of these
 urls          a URL as parameters of libpq, checked
 schema        the table: its DDL, its version, and whether it is ours
-beats         the beats of one process, gathered
+batches       claims, beats and withdrawals of one process, gathered
 sessions      the idle connections, for threads and event loops
 connect       a connection that is open in time, or not at all
 session       one connection, and one request at a time on it

@@ -21,7 +21,7 @@ from psycopg import pq
 
 from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["Broken", "Refused", "Request", "Rows", "Session"]
+__all__ = ["Broken", "Refused", "Request", "Rows", "Session", "Statement"]
 
 FATAL = pq.ExecStatus.FATAL_ERROR
 SYNC = pq.ExecStatus.PIPELINE_SYNC
@@ -32,6 +32,7 @@ MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
 READ_ONLY = "25006"
 CHECK_AFTER = 0.5  # seconds without use, after which it is checked whether the server has closed the connection
 UNPREPARED = ("26000", "42P05", "0A000")
+LATE = "the server does not answer in time"
 READ, WRITE = 1, 5  # POLLIN, and POLLIN | POLLOUT: Windows, which imports this as well, has no such names
 
 
@@ -122,7 +123,7 @@ class Session:
                 poll = self._poll
                 poll.register(self._pg.socket, events)
                 if left <= 0 or not poll.poll(math.ceil(left * 1000)):
-                    raise Broken("the server does not answer in time")
+                    raise Broken(LATE)
                 events = next(exchange)
         except StopIteration as end:
             results: list[Rows] = end.value
@@ -150,30 +151,34 @@ class Session:
             if ready and len(statements) == 1:
                 self._send(*statements[0])
                 results = yield from self._results(1)
+                prepared: list[bytes | None] = [None]
             else:
-                results = yield from self._pipeline(statements)
+                results, prepared = yield from self._pipeline(statements)
         except (OSError, psycopg.Error) as error:
             raise Broken(_line(error)) from error
         self._check(results)
-        return [Rows(_rows(result)) for result in results[-len(statements) :]]
+        return [Rows(_rows(result)) for result, text in zip(results, prepared, strict=True) if text is None]
 
-    def _pipeline(self, statements: Sequence[Statement]) -> Generator[int, None, list[Any]]:
-        """Several statements in one round trip, behind those that prepare what is used for the first time."""
+    def _pipeline(self, statements: Sequence[Statement]) -> Generator[int, None, tuple[list[Any], list[bytes | None]]]:
+        """Several statements in one round trip; and for each result the text that was only prepared. That is done right
+        before its first use: BEGIN must come before anything that reads the table."""
         pg = self._pg
-        new = dict.fromkeys([text for text, _ in statements if text not in self._prepared]) if self.prepares else {}
+        prepared: list[bytes | None] = []
         pg.enter_pipeline_mode()
-        for text in new:
-            self._prepared[text] = prepared_name(text)
-            pg.send_prepare(self._prepared[text], text)
         for text, values in statements:
+            if self.prepares and text not in self._prepared:
+                self._prepared[text] = prepared_name(text)
+                pg.send_prepare(self._prepared[text], text)
+                prepared.append(text)
             self._send(text, values)
+            prepared.append(None)
         pg.pipeline_sync()
-        results = yield from self._results(len(new) + len(statements) + 1)
+        results = yield from self._results(len(prepared) + 1)
         pg.exit_pipeline_mode()
-        for text, result in zip(new, results, strict=False):
-            if result.status not in GOOD:
-                del self._prepared[text]
-        return results[:-1]
+        for new, result in zip(prepared, results, strict=False):
+            if new is not None and result.status not in GOOD:
+                del self._prepared[new]
+        return results[:-1], prepared
 
     def _send(self, text: bytes, values: Sequence[bytes | None]) -> None:
         name = self._prepared.get(text)
@@ -289,24 +294,21 @@ def _readable(descriptor: int) -> bool:
 
 
 async def _ready(loop: asyncio.AbstractEventLoop, descriptor: int, events: int, seconds: float) -> None:
-    ready: asyncio.Future[None] = loop.create_future()
+    ready: asyncio.Future[bool] = loop.create_future()
     if seconds <= 0:
-        raise Broken("the server does not answer in time")
+        raise Broken(LATE)
 
-    def wake() -> None:
+    def wake(in_time: bool = True) -> None:
         if not ready.done():
-            ready.set_result(None)
+            ready.set_result(in_time)
 
     loop.add_reader(descriptor, wake)
     if events & select.POLLOUT:
         loop.add_writer(descriptor, wake)
-    timer = loop.call_later(seconds, ready.cancel)
+    timer = loop.call_later(seconds, wake, False)
     try:
-        await ready
-    except asyncio.CancelledError:
-        if timer.when() > loop.time():
-            raise
-        raise Broken("the server does not answer in time") from None
+        if not await ready:
+            raise Broken(LATE)
     finally:
         timer.cancel()
         loop.remove_reader(descriptor)

@@ -1,7 +1,7 @@
 """The idle sessions of a store, for its threads and event loops: each takes one for a call, and gives it back.
 
 A waiter has no session while it waits, so a few serve many. A caller that finds all in use waits for one, in the order
-of arrival.
+of arrival: one that comes later takes none that is given back meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from leasehold._core.light_typing import Any
@@ -42,11 +43,12 @@ class Sessions:
 
     def take(self, give_up: float) -> Session:
         """Wait for one, if all are in use."""
+        woken_before = False
         while True:
             woken = threading.Lock()
             woken.acquire()
             wake = woken.release
-            found = self._find(wake)
+            found = self._find(wake, woken_before)
             if isinstance(found, Session):
                 return found
             if found:
@@ -59,13 +61,15 @@ class Sessions:
             if not in_time:
                 self._leave(wake)
                 raise self._all_used()
+            woken_before = True
 
     async def take_async(self, give_up: float) -> Session:
         loop = asyncio.get_running_loop()
+        woken_before = False
         while True:
             woken: asyncio.Future[None] = loop.create_future()
             wake = partial(_wake, loop, woken)
-            found = self._find(wake)
+            found = self._find(wake, woken_before)
             if isinstance(found, Session):
                 return found
             if found:
@@ -76,28 +80,34 @@ class Sessions:
                     opening.add_done_callback(self._unwanted)
                     raise
             try:
-                await asyncio.wait_for(woken, max(give_up - time.monotonic(), 0))
+                async with asyncio.timeout(give_up - time.monotonic()):  # wait_for may lose a cancellation
+                    await woken
             except TimeoutError:
                 self._leave(wake)
                 raise self._all_used() from None
             except BaseException:
                 self._leave(wake)
                 raise
+            woken_before = True
 
-    def _find(self, wake: Callable[[], None]) -> Session | bool:
-        """An idle session; True when the caller may open one; False when it must wait until it is woken."""
+    def _find(self, wake: Callable[[], None], woken: bool) -> Session | bool:
+        """An idle session; True when the caller may open one; False when it must wait until it is woken. Idle sessions
+        are for those who were woken, as long as others wait."""
         with self._lock:
             self._check_open()
-            while self._idle:
+            while self._idle and (woken or not self._waiting):
                 session = self._idle.pop()
                 if session.usable():
                     self._used.add(session)
                     return session
                 session.close()
-            if len(self._used) + self._opening < self._most:
+            if len(self._used) + len(self._idle) + self._opening < self._most:
                 self._opening += 1
                 return True
-            self._waiting.append(wake)
+            if woken:
+                self._waiting.appendleft(wake)
+            else:
+                self._waiting.append(wake)
             return False
 
     def _open(self, give_up: float) -> Session:
@@ -135,11 +145,14 @@ class Sessions:
         self._wake_next()
 
     def _wake_next(self) -> None:
-        try:
-            wake = self._waiting.popleft()
-        except IndexError:
-            return
-        wake()
+        with suppress(IndexError):  # nobody waits
+            while True:
+                wake = self._waiting.popleft()
+                try:
+                    wake()
+                except RuntimeError:  # its event loop is closed
+                    continue
+                return
 
     def _leave(self, wake: Callable[[], None]) -> None:
         """Give up waiting. One that was woken meanwhile wakes the next in its place."""
@@ -182,7 +195,4 @@ def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:
         if not woken.done():
             woken.set_result(None)
 
-    try:
-        loop.call_soon_threadsafe(wake)
-    except RuntimeError:  # the loop is closed
-        return
+    loop.call_soon_threadsafe(wake)

@@ -14,14 +14,14 @@ from functools import partial
 from leasehold._core.driver import drive, drive_async
 from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any, TypeVar
-from leasehold._core.ops import Beat, Group, Push, Reply, StoreOp, Withdraw
+from leasehold._core.ops import Beat, Claim, Group, Push, Reply, StoreOp, Withdraw
 from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.mailbox import HolderMailbox, Mailbox
 from leasehold.stores.postgresql import failures, schema
-from leasehold.stores.postgresql.beats import Beats
+from leasehold.stores.postgresql.batches import Batches
 from leasehold.stores.postgresql.listener import Listener
 from leasehold.stores.postgresql.session import Broken, Refused, Request, Session, Unprepared
 from leasehold.stores.postgresql.sessions import Sessions
@@ -32,6 +32,7 @@ from leasehold.stores.postgresql.transactions import Work, transaction
 from leasehold.stores.postgresql.turns import LISTEN, Again, Turns
 
 BATCH = 100  # ops in one transaction: the rows of all stay locked meanwhile
+GATHER = 1e-3  # seconds in which beats gather: the waiters of a process beat at the same moments
 SWEEP_EVERY = 256  # ops
 SWEEP_WITHIN = 1.0  # seconds
 ORPHAN_WITHIN = 1.0
@@ -57,7 +58,8 @@ class PostgresStore:
         self._listener = Listener(connect, self._server, self._orphan)
         self._turns = Turns(Statements(schema.quoted(target.table)), self._server, self._listener)
         self._found: schema.Found | None = None
-        self._beats = Beats()
+        self._beats = Batches(GATHER)
+        self._claims = Batches()
         self._forks = 0
         self._count = 0
 
@@ -66,10 +68,12 @@ class PostgresStore:
     def execute(self, op: StoreOp, forks: int | None = None) -> Reply:
         """``forks``: how often the process of the caller had been forked when the caller got its connection."""
         self._check_blocking()
+        pushes: Sequence[Push] = ()
         try:
-            if type(op) is Beat:
-                return self._beats.execute(op, partial(self._send, forks=forks))
-            reply, pushes = self._run(lambda give_up: self._turns.execute(op, give_up), _end(op), forks)
+            if _gathers(op):
+                reply = self._gather(op, forks)
+            else:
+                reply, pushes = self._run(lambda give_up: self._turns.execute(op, give_up), _end(op), forks)
         except LeaseholdError as error:
             error.resource = error.resource or _resource(op)
             raise
@@ -81,10 +85,12 @@ class PostgresStore:
 
     async def execute_async(self, op: StoreOp, forks: int | None = None) -> Reply:
         self._note_loop()
+        pushes: Sequence[Push] = ()
         try:
-            if type(op) is Beat:
-                return await self._beats.execute_async(op, partial(self._send_async, forks=forks))
-            reply, pushes = await self._run_async(lambda give_up: self._turns.execute(op, give_up), _end(op), forks)
+            if _gathers(op):
+                reply = await self._gather_async(op, forks)
+            else:
+                reply, pushes = await self._run_async(lambda give_up: self._turns.execute(op, give_up), _end(op), forks)
         except LeaseholdError as error:
             error.resource = error.resource or _resource(op)
             raise
@@ -93,6 +99,29 @@ class PostgresStore:
             with suppress(LeaseholdError):
                 self._deliver(await self._run_async(self._turns.sweep, time.monotonic() + SWEEP_WITHIN))
         return reply
+
+    def _gather(self, op: StoreOp, forks: int | None) -> Reply:
+        """Together with others of this process, unless one statement is enough."""
+        end = _end(op)
+        if type(op) is Beat:
+            return self._beats.execute("", op, end, partial(self._send, forks=forks))
+        quick = self._turns.quick(op)
+        if quick is not None:
+            reply = self._run(lambda _: self._turns.in_one_statement(*quick), end, forks)
+            if reply is not None:
+                return reply
+        return self._claims.execute(op.resource, op, end, partial(self._send, forks=forks))
+
+    async def _gather_async(self, op: StoreOp, forks: int | None) -> Reply:
+        end = _end(op)
+        if type(op) is Beat:
+            return await self._beats.execute_async("", op, end, partial(self._send_async, forks=forks))
+        quick = self._turns.quick(op)
+        if quick is not None:
+            reply = await self._run_async(lambda _: self._turns.in_one_statement(*quick), end, forks)
+            if reply is not None:
+                return reply
+        return await self._claims.execute_async(op.resource, op, end, partial(self._send_async, forks=forks))
 
     def _check_blocking(self) -> None:
         if self._target.source.awaited:
@@ -109,21 +138,21 @@ class PostgresStore:
         for start in range(0, len(ops), BATCH):
             chunk = ops[start : start + BATCH]
             try:
-                replies.extend(self._send(chunk))
+                replies.extend(self._send(chunk, min(map(_end, chunk))))
             except LeaseholdError as error:
                 replies.extend([error] * len(chunk))
         return replies
 
-    def _send(self, ops: Sequence[StoreOp], forks: int | None = None) -> list[Reply | LeaseholdError]:
+    def _send(self, ops: Sequence[StoreOp], give_up: float, forks: int | None = None) -> list[Reply | LeaseholdError]:
         """Several ops in one transaction."""
-        replies, pushes = self._run(lambda give_up: self._turns.many(ops, give_up), min(map(_end, ops)), forks)
+        replies, pushes = self._run(lambda give_up: self._turns.many(ops, give_up), give_up, forks)
         self._deliver(pushes)
         return replies
 
-    async def _send_async(self, ops: Sequence[StoreOp], forks: int | None = None) -> list[Reply | LeaseholdError]:
-        replies, pushes = await self._run_async(
-            lambda give_up: self._turns.many(ops, give_up), min(map(_end, ops)), forks
-        )
+    async def _send_async(
+        self, ops: Sequence[StoreOp], give_up: float, forks: int | None = None
+    ) -> list[Reply | LeaseholdError]:
+        replies, pushes = await self._run_async(lambda give_up: self._turns.many(ops, give_up), give_up, forks)
         self._deliver(pushes)
         return replies
 
@@ -168,7 +197,8 @@ class PostgresStore:
 
     def forked(self) -> None:
         self._forks += 1
-        self._beats = Beats()
+        self._beats = Batches(GATHER)
+        self._claims = Batches()
         self._sessions.forked()
         self._listener.forked()
 
@@ -322,6 +352,11 @@ class PostgresStore:
     def _look(self, session: Session, give_up: float) -> schema.Found:
         (found,) = session.perform(Request((schema.question(self._target.table), ())), give_up)
         return schema.found(found.rows[0])
+
+
+def _gathers(op: StoreOp) -> bool:
+    """Many of these may come at once: of a crowd that waits, or gives up."""
+    return isinstance(op, (Beat, Withdraw)) or (isinstance(op, Claim) and op.enqueue)
 
 
 def _end(op: StoreOp) -> float:

@@ -1,7 +1,8 @@
 """Transactions that are no ops of the store, over its sessions: the results of patterns are kept beside the leases.
 
-The work is a generator that yields statements, each a text with its values, and is sent their rows. A query alone needs
-no transaction. The work is begun anew when its session breaks before the commit is sent: nothing has happened then.
+The work is a generator that yields statements, each a text with its values, and is sent their rows. A query alone
+needs no transaction; else the first statement travels with the beginning of one. The work is begun anew when its
+session breaks before the commit is sent: nothing has happened then.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from leasehold._core.light_typing import Any, TypeAlias, TypeVar
 from leasehold.errors import LeaseholdError
 from leasehold.stores.postgresql import failures, statements
-from leasehold.stores.postgresql.session import Broken, Refused, Request
+from leasehold.stores.postgresql.session import Broken, Refused, Request, Statement
 from leasehold.stores.postgresql.statements import ROLLBACK
 from leasehold.stores.postgresql.turns import Again
 
@@ -20,7 +21,7 @@ Row: TypeAlias = "tuple[str | None, ...]"
 Work: TypeAlias = "Generator[tuple[str, Sequence[Any]], list[Row], R]"
 
 # A client that freezes in between must not keep a row locked, nor wait for one for ever.
-BEGIN = Request((statements.BEGIN, ()), (statements.LIMITS, (b"4000",)))
+BEGIN: tuple[Statement, ...] = ((statements.BEGIN, ()), (statements.LIMITS, (b"4000",)))
 COMMIT = Request((statements.COMMIT, ()))
 
 
@@ -31,9 +32,8 @@ def transaction(server: str, begin: Callable[[], Work[R]]) -> Generator[Any, Any
     statement = next(work)
     if statement[0].startswith("SELECT"):
         return (yield from _executed(work, statement))
-    yield BEGIN
     try:
-        result = yield from _executed(work, statement)
+        result = yield from _executed(work, statement, BEGIN)
     except (Refused, LeaseholdError):
         yield ROLLBACK
         raise
@@ -46,11 +46,14 @@ def transaction(server: str, begin: Callable[[], Work[R]]) -> Generator[Any, Any
     return result
 
 
-def _executed(work: Work[R], statement: tuple[str, Sequence[Any]]) -> Generator[Any, Any, R]:
+def _executed(
+    work: Work[R], statement: tuple[str, Sequence[Any]], before: tuple[Statement, ...] = ()
+) -> Generator[Any, Any, R]:
     try:
         while True:
             text, values = statement
-            (found,) = yield Request((text.encode(), [_sent(value) for value in values]))
+            *_, found = yield Request(*before, (text.encode(), [_sent(value) for value in values]))
+            before = ()
             statement = work.send(found.rows)
     except StopIteration as end:
         result: R = end.value

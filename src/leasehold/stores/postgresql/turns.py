@@ -83,9 +83,9 @@ class Turns:
             return (yield from self._scan(op)), ()
         if isinstance(op, Leaks):  # nothing here can lack an end
             return Page((), ""), ()
-        quick = self._quick(op)
+        quick = self.quick(op)
         if quick is not None:
-            reply = yield from self._in_one_statement(*quick)
+            reply = yield from self.in_one_statement(*quick)
             if reply is not None:
                 return reply, ()
         elif isinstance(op, Inspect):
@@ -101,12 +101,12 @@ class Turns:
             raise decided
         return decided, own
 
-    def _quick(self, op: StoreOp) -> tuple[Request, Reply] | None:
+    def quick(self, op: StoreOp) -> tuple[Request, Reply] | None:
         """The statement that may be enough, and the reply if it is."""
         make = QUICK.get(type(op))
         return None if make is None or op.resource in self._crowded else make(self._statements, op)
 
-    def _in_one_statement(self, request: Request, reply: Any) -> Generator[Any, Any, Reply | None]:
+    def in_one_statement(self, request: Request, reply: Any) -> Generator[Any, Any, Reply | None]:
         """None when a turn must decide; nothing is changed then."""
         try:
             (found,) = yield request
