@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import StoreUnavailable
+from tests.support.parties import mostly
 from tests.support.redis.cluster import Company, acquiring, calls, releasing, taking
 from tests.support.servers.cluster import Move
 from tests.support.waiting import until
@@ -70,6 +71,7 @@ def test_a_lock_is_held_while_its_slot_moves(company: Company) -> None:
     assert party.do(releasing(lease))
 
 
+@mostly("sync", "company")
 def test_several_leases_of_one_slot_while_it_moves(company: Company) -> None:
     """Some are on the old owner and some on the new one: no command may name both, and each is renewed where it is."""
     party = company.party("namespace", namespace="shop")
