@@ -125,6 +125,7 @@ def test_scripts_that_are_forgotten(company: Company) -> None:
     assert lease.state == "held" and has(replica_of(company, "job:1"), "job:1")
 
 
+@mostly("asyncio", "company")
 @pytest.mark.usefixtures("brief")
 def test_several_locks_at_once(company: Company) -> None:
     """Each is confirmed; if one is not, none is held."""
@@ -228,6 +229,7 @@ def test_a_lease_is_confirmed_while_its_slot_moves(company: Company) -> None:
     assert party.do(releasing(lease))
 
 
+@mostly("asyncio", "company")
 @pytest.mark.usefixtures("brief")
 def test_a_node_that_takes_the_slot_over_confirms_too(company: Company) -> None:
     """ASK: the Renew, and what waits for it, go to the node in one write behind ASKING."""

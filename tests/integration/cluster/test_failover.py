@@ -21,7 +21,7 @@ from tests.support.waiting import until
 def test_a_lease_outlives_the_death_of_its_node(company: Company) -> None:
     """Its replica has the record: it is renewed there, and released."""
     party = company.party()
-    lease = party.do(acquiring("job:1", ttl=12))
+    lease = party.do(acquiring("job:1", ttl=9))
     node = company.node("job:1")
     company.replicated(node)
     promoted = company.cluster.kill(node)
@@ -88,7 +88,7 @@ def test_a_node_that_stands_still_is_replaced_and_the_lease_goes_on(company: Com
     """SIGSTOP for longer than the Cluster waits: the replica takes over, and renews what it has. The old master comes
     back as a replica, and nobody believes it."""
     party = company.party()
-    lease = party.do(acquiring("job:1", ttl=15))
+    lease = party.do(acquiring("job:1", ttl=9))
     node = company.node("job:1")
     company.replicated(node)
     node.freeze()
@@ -114,7 +114,7 @@ def test_a_node_that_hangs_costs_only_its_own_leases(flavour: str) -> None:
         party = company.party(observers=[lambda event: doubted.append(event.lease.fence) if is_doubt(event) else None])
         masters = cluster.masters
         names = [company.resource_at(node) for node in masters]
-        leases = [party.do(acquiring(name, ttl=3)) for name in names]
+        leases = [party.do(acquiring(name, ttl=2)) for name in names]
         until(lambda: all(calls(node, "pexpire") for node in masters), "all are renewed")
         masters[0].freeze()
         try:

@@ -55,6 +55,7 @@ def test_a_lock_that_is_free_while_its_slot_moves(company: Company) -> None:
     party.do(lambda hold: lease.check())
 
 
+@mostly("asyncio", "company")
 def test_a_lock_is_held_while_its_slot_moves(company: Company) -> None:
     """It is renewed at the old owner, then at the new one (ASK), then there as its own."""
     party = company.party()
@@ -85,6 +86,7 @@ def test_several_leases_of_one_slot_while_it_moves(company: Company) -> None:
             lease.check()
 
 
+@mostly("asyncio", "company")
 def test_a_waiter_keeps_its_place_when_the_slot_moves(company: Company) -> None:
     """Those who wait get the lock in the order in which they came, on the new node."""
     holder, first, second = (company.party() for _ in range(3))

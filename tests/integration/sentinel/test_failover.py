@@ -172,6 +172,7 @@ def test_a_promoted_replica_whose_clock_is_behind(service: Service) -> None:
 # ---------------------------------------------------------------- a primary that stands still, or is cut off
 
 
+@mostly("sync", "service")
 def test_a_primary_that_is_stopped_and_comes_back(service: Service) -> None:
     """The claim that it answers when it comes back is not believed: another is the primary by then."""
     party, lease = service.acquire("other")

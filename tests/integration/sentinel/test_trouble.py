@@ -39,7 +39,7 @@ def refusal(service: Service, url: str = "", error: Any = StoreUnavailable) -> s
 @mostly("sync", "service")
 def test_all_sentinels_are_down(service: Service) -> None:
     """A new connection fails at once and names each of them; who is connected goes on."""
-    party, lease = service.acquire()
+    party, lease = service.acquire(ttl=3)
     first = lease.deadline
     until(lambda: lease.deadline > first, "the connection for renewals is open")
     for one in service.servers.sentinels:
@@ -53,6 +53,7 @@ def test_all_sentinels_are_down(service: Service) -> None:
     party.do(lambda hold: hold.lock("other").acquire(wait=2))
 
 
+@mostly("asyncio", "service")
 def test_all_sentinels_stand_still(service: Service) -> None:
     """They accept connections and say nothing: the call ends in its time."""
     for one in service.servers.sentinels:

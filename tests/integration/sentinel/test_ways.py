@@ -147,7 +147,7 @@ def test_clients_of_sentinels_get_connections_with_pushes(
         service.close()
 
 
-@pytest.mark.parametrize("kind", ["redis", "redis of asyncio"])
+@pytest.mark.parametrize("kind", [pytest.param("redis", marks=pytest.mark.soak), "redis of asyncio"])
 def test_a_client_follows_a_failover(redis_sentinel: RedisSentinel, kind: str) -> None:
     """As a URL does."""
     flavour, make = MANAGERS[kind]

@@ -36,6 +36,7 @@ def nothing_left() -> Iterator[list[RedisServer]]:
 # ---------------------------------------------------------------- Cluster
 
 
+@pytest.mark.soak  # tests/integration/cluster uses each of them
 @pytest.mark.parametrize("program", EVERY, ids=lambda find: find.__name__)
 def test_each_program_can_be_a_cluster(program: Callable[[], str]) -> None:
     """Keys are on all masters, and nothing is left of it."""
@@ -174,6 +175,7 @@ def at(service: RedisSentinel) -> redis.Redis:
     return redis.Redis(host, port, **of_servers)
 
 
+@pytest.mark.soak  # tests/integration/sentinel has many
 def test_failovers_of_sentinels(redis_sentinel: RedisSentinel) -> None:
     """In peace and by a crash: the replica takes over with the data, and whoever comes back is its replica."""
     service = redis_sentinel
