@@ -36,6 +36,7 @@ def test_locks_are_spread_over_all_masters(company: Company) -> None:
     assert all(node.client().dbsize() for node in company.cluster.masters)
 
 
+@mostly("sync", "company")
 def test_all_keys_of_a_lease_share_one_hash_tag(company: Company) -> None:
     """With readers, permits, waiters, watchers, notes and a stored limit."""
     holder, waiter = company.party(), company.party()

@@ -254,6 +254,7 @@ def test_a_majority_that_is_silent(three: Stage) -> None:
     assert until(lambda: acquire(party), "it can be acquired again")
 
 
+@mostly("asyncio", "three")
 def test_a_majority_lost_while_held(three: Stage) -> None:
     """Renewals fail, and the holder learns of its loss before its deadline."""
     party = three.party()
@@ -266,6 +267,7 @@ def test_a_majority_lost_while_held(three: Stage) -> None:
         lease.check()
 
 
+@mostly("sync", "three")
 def test_the_watchdog_renews_on_a_majority(three: Stage) -> None:
     """One node is cut off, and the lease is renewed again and again."""
     party = three.party()

@@ -53,6 +53,7 @@ def reason(lease: Any) -> str:
 # ---------------------------------------------------------------- planned
 
 
+@mostly("sync", "service")
 def test_a_failover_while_a_lease_is_held_and_renewed(service: Service) -> None:
     """Renewals go on at the new primary, with the same fence, and it is released there."""
     party, lease = service.acquire()
@@ -96,6 +97,7 @@ def test_an_old_primary_is_left_by_everybody(service: Service) -> None:
 # ---------------------------------------------------------------- crashes
 
 
+@mostly("asyncio", "service")
 def test_kill_9_of_the_primary_while_held_and_while_waiting(service: Service) -> None:
     """What was replicated goes on: the holder holds, and the waiter gets it from the holder."""
     party, lease = service.acquire(ttl=9)
@@ -234,6 +236,7 @@ def test_an_old_primary_that_the_sentinels_cannot_reach_is_left(service: Service
     assert service.holder("other", new) == other.owner and not service.holder("other", old)
 
 
+@mostly("asyncio", "service")
 def test_a_busy_connection_leaves_an_old_primary_that_the_sentinels_cannot_reach(service: Service) -> None:
     """It asks the Sentinels now and then, also when it is never idle."""
     old = service.servers.primary

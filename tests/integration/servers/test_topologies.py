@@ -90,6 +90,7 @@ def test_a_move_that_does_not_end_is_undone(redis_cluster: RedisCluster) -> None
     assert not any(b"[" in node.ask("CLUSTER NODES") for node in redis_cluster.nodes)
 
 
+@pytest.mark.soak  # tests/integration/cluster has many
 def test_failovers_of_a_cluster(redis_cluster: RedisCluster) -> None:
     """In peace and by a crash: a replica takes over with the data, and whoever comes back is a replica."""
     cluster = redis_cluster
@@ -210,6 +211,7 @@ def test_a_frozen_primary_comes_back(redis_sentinel: RedisSentinel) -> None:
     assert redis_sentinel.primary is new and old.client().role()[0] == b"slave"
 
 
+@pytest.mark.soak  # tests/integration/sentinel uses such servers
 def test_sentinels_with_tls_and_logins(certificates: Certificates) -> None:
     """Both layers have a login of their own, and nothing is left of them."""
     service = RedisSentinel(tls=certificates, login=("joe", "secret"), sentinel_login=("ann", "hidden"))
