@@ -110,6 +110,7 @@ def test_a_move_that_never_ends_is_no_lock(company: Company) -> None:
     assert not any("{job:1}" in key for key, _ in company.stored_keys())
 
 
+@mostly("sync", "company")
 @pytest.mark.parametrize("handoffs", [100, pytest.param(1000, marks=pytest.mark.soak)])
 def test_a_slot_migrated_during_many_handoffs(company: Company, handoffs: int) -> None:
     """One holder at a time, fences grow in the order of the grants, and nothing is left."""

@@ -12,6 +12,7 @@ import redis.asyncio
 import leasehold
 from leasehold import InvalidRequest, StoreUnavailable, Unsupported
 from tests.integration.redlock.stage import Stage, aged
+from tests.support.parties import mostly
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.redlock import RedlockServers
 from tests.support.servers.sentinel import RedisSentinel
@@ -140,7 +141,7 @@ def test_clients_of_each_node(kind: Any) -> None:
             leasehold.connect([*clients[:2], redis.Redis().pipeline()])
 
 
-@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
+@mostly("sync")
 def test_new_nodes_count_after_max_ttl(flavour: str) -> None:
     """Nobody knows that they have never granted anything: the error says when they count."""
     with RedlockServers(3) as servers:

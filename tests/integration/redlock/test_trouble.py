@@ -381,10 +381,11 @@ def test_extend_by_a_majority(three: Stage) -> None:
 
 
 @mostly("asyncio", "five")
-def test_fences_grow_while_nodes_come_and_go(five: Stage) -> None:
-    """A thousand acquires, of two parties in turn, with another minority cut off after every fifty."""
+@pytest.mark.parametrize("acquires", [250, pytest.param(1000, marks=pytest.mark.soak)])
+def test_fences_grow_while_nodes_come_and_go(five: Stage, acquires: int) -> None:
+    """Two parties in turn, with another minority cut off after every fifty acquires."""
     parties, fences = [five.party(), five.party()], []
-    for number in range(1000):
+    for number in range(acquires):
         if number % 50 == 0:
             gone = {number // 50 % 5, number // 50 * 2 % 5}
             five.only(*{0, 1, 2, 3, 4} - gone)

@@ -133,6 +133,7 @@ def grant_on_the_dying_primary(service: Service) -> tuple[Party, Any, RedisServe
     return party, lease, old
 
 
+@pytest.mark.soak  # tests/integration/guarantees/test_sentinel.py shows the same each time
 @mostly("sync", "service")
 def test_the_link_is_cut_and_the_lock_is_granted_on_the_dying_primary(service: Service) -> None:
     """I1 is lost: a second owner is granted what the first still believes in. Its fence is higher, so that a guard
@@ -148,6 +149,7 @@ def test_the_link_is_cut_and_the_lock_is_granted_on_the_dying_primary(service: S
     assert reason(lease) in ("taken", "deleted")
 
 
+@pytest.mark.soak  # tests/integration/guarantees/test_sentinel.py shows the same each time
 @mostly("sync", "service")
 def test_a_promoted_replica_whose_clock_is_behind(service: Service) -> None:
     """It lacks the last grant, so its fences are lower: the guard refuses, and from that refusal the coordinator

@@ -82,6 +82,7 @@ def test_a_server_in_place_of_a_sentinel(service: Service) -> None:
     assert "is no Sentinel: give the addresses of the Sentinels (port 26379), not those of Redis" in message
 
 
+@pytest.mark.soak
 @mostly("sync", "service")
 def test_no_quorum_after_the_primary_died(service: Service) -> None:
     """One Sentinel cannot choose another primary, and says that the old one is down. After healing there is one."""
