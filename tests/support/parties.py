@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+import pytest
+
 from leasehold._core.ports import Store
 from leasehold.coordinator import AsyncLeasehold, Leasehold
 from tests.support.waiting import PATIENCE
@@ -138,3 +140,13 @@ class TaskParty:
 
 
 FLAVOURS: dict[str, Callable[..., Party]] = {"sync": ThreadParty, "asyncio": TaskParty}
+
+
+def mostly(flavour: str, argument: str = "flavour") -> pytest.MarkDecorator:
+    """For a slow test of what both flavours decide in one place: it always runs in this flavour, in the other one only
+    in the soak. ``argument`` is its parameter, or a fixture that is made in each flavour.
+
+    Neighbours take turns, so that each flavour always meets each kind of trouble.
+    """
+    flavours = [one if one == flavour else pytest.param(one, marks=pytest.mark.soak) for one in FLAVOURS]
+    return pytest.mark.parametrize(argument, flavours, indirect=argument != "flavour")

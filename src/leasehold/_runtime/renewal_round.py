@@ -8,7 +8,8 @@ longer than what it carries can wait.
 
 A store that left a whole request unanswered is not asked again in the same round: with ten thousand leases each of
 forty requests would wait for its time to be over. All that is left fails with the same error, and is tried again soon.
-A store on several servers (``fails_in_parts``) sees to that itself, for each of them.
+When all leases of a request need replicas, the store may have answered and lack those: then only what needs the same
+``durability`` fails with it. A store on several servers (``fails_in_parts``) sees to that itself, for each of them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RenewalRound:
         self._clock = store.clock
         self._lock = lock
         self._observed = observed
-        self._unanswered: tuple[int, LeaseholdError] | None = None  # the longest budget that was in vain
+        self._unanswered: dict[str, tuple[int, LeaseholdError]] = {}  # by durability: the longest budget in vain
         self._back_by = NEVER  # when another lease, or one whose renewal has failed, needs its last try
         self.steady: dict[int, list[HeldLease]] = {}  # confirmed, by ttl: due again at one time
         self.failed: list[tuple[HeldLease, LeaseholdError]] = []
@@ -93,8 +94,9 @@ class RenewalRound:
         stops = [[held.stop_at() for held in leases] for leases in parts] if self._observed else []
         sent = self._clock.now()
         budget_ms = self._bounded(budget_ms, sent)
-        outcomes = self._given_up(budget_ms, len(parts)) or self._many.renew_many(parts, budget_ms)
-        self._note(outcomes, budget_ms)
+        wanted = [""] * len(parts)  # what is durable is not plain
+        outcomes = self._given_up(budget_ms, wanted) or self._many.renew_many(parts, budget_ms)
+        self._note(outcomes, budget_ms, wanted)
         at = self._clock.now()
         alone: list[HeldLease] = []
         for number, outcome in enumerate(outcomes):
@@ -131,8 +133,9 @@ class RenewalRound:
         budget_ms = self._bounded(shortest_ms, now)
         if budget_ms < shortest_ms:
             renews = [renew._replace(budget_ms=budget_ms) for renew in renews]
-        replies = self._given_up(budget_ms, len(due)) or self._store.execute_many(renews)
-        self._note(replies, budget_ms)
+        wanted = [renew.durability for renew in renews]
+        replies = self._given_up(budget_ms, wanted) or self._store.execute_many(renews)
+        self._note(replies, budget_ms, wanted)
         at = self._clock.now()
         for few in _slices(len(due)):
             self._add_failed(apply_replies(due[few], renews[few], now, replies[few], at, self._lock))
@@ -157,16 +160,19 @@ class RenewalRound:
         self.failed += failed
         self._back_by = min([self._back_by, *(last_try_at(held) for held, _ in failed)])
 
-    def _note(self, outcomes: Sequence[object], budget_ms: int) -> None:
+    def _note(self, outcomes: Sequence[object], budget_ms: int, wanted: Sequence[str]) -> None:
         if not self._fails_in_parts and all(isinstance(outcome, LeaseholdError) for outcome in outcomes):
-            error: Any = outcomes[-1]
-            self._unanswered = (budget_ms, error)
+            for durability, error in zip(wanted, outcomes, strict=True):
+                self._unanswered[durability] = (budget_ms, error)  # type: ignore[assignment]  # all are errors
 
-    def _given_up(self, budget_ms: int, count: int) -> list[Any]:
+    def _given_up(self, budget_ms: int, wanted: Sequence[str]) -> list[Any]:
         """An error for each, when the store left a request unanswered that might take as long as this one."""
-        if self._unanswered is None or budget_ms > self._unanswered[0]:
+        if not self._unanswered:
             return []
-        return [self._unanswered[1]] * count
+        silent = self._unanswered.get("")
+        found = [silent or self._unanswered.get(durability) for durability in wanted]
+        errors = [one[1] for one in found if one is not None and budget_ms <= one[0]]
+        return errors if len(errors) == len(wanted) else []
 
 
 def _sorted(due: Sequence[HeldLease], now: float) -> tuple[list[HeldLease], list[tuple[int, list[HeldLease]]]]:

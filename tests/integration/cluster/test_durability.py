@@ -15,7 +15,7 @@ from leasehold.coordinator import Leasehold
 from leasehold.errors import LeaseholdError, LeaseLost, StoreUnavailable, Unsupported
 from leasehold.observe.events import NotRenewed
 from leasehold.stores.redis import durable
-from tests.support.parties import FLAVOURS, Step
+from tests.support.parties import Step, mostly
 from tests.support.redis.cluster import Company, acquiring, calls, releasing
 from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.redis import RedisServer, redis_7, valkey
@@ -68,6 +68,7 @@ def test_a_grant_that_the_replica_of_its_node_has(company: Company) -> None:
     assert all(calls(node, "wait") for node in company.cluster.masters)
 
 
+@mostly("sync", "company")
 @pytest.mark.usefixtures("brief")
 def test_too_few_replicas(company: Company) -> None:
     """The lease is given back, and the error names the node and says how many are missing. The other nodes go on."""
@@ -84,6 +85,7 @@ def test_too_few_replicas(company: Company) -> None:
     assert party.do(acquiring(far, ttl=5, wait=0, durability=ONE))
 
 
+@mostly("asyncio", "company")
 def test_only_confirmed_renewals_move_the_deadline(company: Company) -> None:
     """The node whose replica is cut off still renews its lease, and the holder does not believe that. Those of the
     other nodes go on, and so does one on the same node that asks for no confirmation."""
@@ -108,6 +110,7 @@ def test_only_confirmed_renewals_move_the_deadline(company: Company) -> None:
     assert again.fence > leases[0].fence
 
 
+@mostly("sync", "company")
 def test_scripts_that_are_forgotten(company: Company) -> None:
     """A renewal that has to be sent again in full is waited for again."""
     party = company.party()
@@ -122,6 +125,7 @@ def test_scripts_that_are_forgotten(company: Company) -> None:
     assert lease.state == "held" and has(replica_of(company, "job:1"), "job:1")
 
 
+@mostly("asyncio", "company")
 @pytest.mark.usefixtures("brief")
 def test_several_locks_at_once(company: Company) -> None:
     """Each is confirmed; if one is not, none is held."""
@@ -153,6 +157,7 @@ def test_a_slot_has_moved_to_a_node_whose_replica_answers(company: Company) -> N
     assert lease.remaining() > 60 and lease.state == "held"
 
 
+@mostly("sync", "company")
 @pytest.mark.usefixtures("brief")
 def test_a_slot_has_moved_to_a_node_without_a_replica(company: Company) -> None:
     """MOVED: the replica of the old node answers WAIT at once. That does not count: it did not renew the lease."""
@@ -169,6 +174,7 @@ def test_a_slot_has_moved_to_a_node_without_a_replica(company: Company) -> None:
     assert lease.remaining() > 60 and lease.state == "held"
 
 
+@mostly("asyncio", "company")
 @pytest.mark.usefixtures("endless")
 def test_the_watchdog_follows_a_slot_to_a_node_whose_replica_answers(company: Company) -> None:
     """The same for its renewals, in one round."""
@@ -186,6 +192,7 @@ def test_the_watchdog_follows_a_slot_to_a_node_whose_replica_answers(company: Co
     assert calls(new, "wait") and not failed
 
 
+@mostly("sync", "company")
 def test_the_watchdog_follows_a_slot_to_a_node_without_a_replica(company: Company) -> None:
     """It is renewed there, not confirmed, and lost. A lease that stays at the old node is confirmed."""
     party = company.party()
@@ -202,6 +209,7 @@ def test_the_watchdog_follows_a_slot_to_a_node_without_a_replica(company: Compan
     kept.check()
 
 
+@mostly("asyncio", "company")
 def test_a_lease_is_confirmed_while_its_slot_moves(company: Company) -> None:
     """A renewal needs one key: it is confirmed at the old owner, then at the new one (ASK), then there as its own."""
     party = company.party()
@@ -221,6 +229,7 @@ def test_a_lease_is_confirmed_while_its_slot_moves(company: Company) -> None:
     assert party.do(releasing(lease))
 
 
+@mostly("asyncio", "company")
 @pytest.mark.usefixtures("brief")
 def test_a_node_that_takes_the_slot_over_confirms_too(company: Company) -> None:
     """ASK: the Renew, and what waits for it, go to the node in one write behind ASKING."""
@@ -255,6 +264,7 @@ def asking(renew: Renew, hold: Any) -> Any:
 # ---------------------------------------------------------------- failover and disks
 
 
+@mostly("sync", "company")
 def test_a_confirmed_lease_outlives_its_node(company: Company) -> None:
     """Nothing else waits for the replica: it has the lease when the node dies right after the acquire."""
     party, other = company.party(), company.party()
@@ -268,7 +278,7 @@ def test_a_confirmed_lease_outlives_its_node(company: Company) -> None:
     assert party.do(releasing(lease))
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@mostly("asyncio")
 def test_a_disk_that_confirms(flavour: str) -> None:
     """``fsync``: kill -9 right after the acquire, and the lease is there. Valkey writes its file every second."""
     options = ("--appendonly", "yes", "--appendfsync", "everysec")
@@ -286,7 +296,7 @@ def test_a_disk_that_confirms(flavour: str) -> None:
 
 
 @pytest.mark.parametrize(("executable", "why"), [(redis_7, "has no WAITAOF"), (valkey, "appendonly yes")])
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@mostly("sync")
 def test_a_node_that_cannot(executable: Callable[[], str], why: str, flavour: str) -> None:
     """No WAITAOF before 7.2, and none without an append-only file: Unsupported, and the lease is given back."""
     with RedisCluster(executable=executable()) as cluster:

@@ -11,16 +11,17 @@ from leasehold.coordinator import Leasehold
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe.events import NotRenewed
 from leasehold.stores.redis.cluster.store import ClusterStore
-from tests.support.parties import FLAVOURS
+from tests.support.parties import mostly
 from tests.support.redis.cluster import Company, acquiring, calls, releasing
 from tests.support.servers.cluster import RedisCluster
 from tests.support.waiting import until
 
 
+@mostly("asyncio", "company")
 def test_a_lease_outlives_the_death_of_its_node(company: Company) -> None:
     """Its replica has the record: it is renewed there, and released."""
     party = company.party()
-    lease = party.do(acquiring("job:1", ttl=12))
+    lease = party.do(acquiring("job:1", ttl=9))
     node = company.node("job:1")
     company.replicated(node)
     promoted = company.cluster.kill(node)
@@ -32,6 +33,7 @@ def test_a_lease_outlives_the_death_of_its_node(company: Company) -> None:
     assert party.do(acquiring("job:1")).fence > lease.fence
 
 
+@mostly("sync", "company")
 def test_a_waiter_outlives_the_death_of_the_node(company: Company) -> None:
     """It keeps its place, or queues again, and gets the lock from the replica."""
     holder, waiter = company.party(), company.party()
@@ -52,6 +54,7 @@ def test_a_waiter_outlives_the_death_of_the_node(company: Company) -> None:
     assert waiting.result(60).fence > lease.fence
 
 
+@mostly("asyncio", "company")
 def test_a_failover_in_peace(company: Company) -> None:
     """The master becomes a replica and says MOVED: nothing is lost, and nobody notices."""
     holder, waiter = company.party(), company.party()
@@ -80,11 +83,12 @@ def test_a_slot_without_a_node_is_a_definite_no(company: Company) -> None:
     assert party.do(acquiring("job:1")).fence > lease.fence
 
 
+@mostly("sync", "company")
 def test_a_node_that_stands_still_is_replaced_and_the_lease_goes_on(company: Company) -> None:
     """SIGSTOP for longer than the Cluster waits: the replica takes over, and renews what it has. The old master comes
     back as a replica, and nobody believes it."""
     party = company.party()
-    lease = party.do(acquiring("job:1", ttl=15))
+    lease = party.do(acquiring("job:1", ttl=9))
     node = company.node("job:1")
     company.replicated(node)
     node.freeze()
@@ -101,7 +105,7 @@ def test_a_node_that_stands_still_is_replaced_and_the_lease_goes_on(company: Com
     assert party.do(acquiring("job:1")).fence > lease.fence
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@mostly("asyncio")
 def test_a_node_that_hangs_costs_only_its_own_leases(flavour: str) -> None:
     """The leases on the other nodes are renewed meanwhile, and never in doubt."""
     with RedisCluster(node_timeout_ms=60_000) as cluster:
@@ -110,7 +114,7 @@ def test_a_node_that_hangs_costs_only_its_own_leases(flavour: str) -> None:
         party = company.party(observers=[lambda event: doubted.append(event.lease.fence) if is_doubt(event) else None])
         masters = cluster.masters
         names = [company.resource_at(node) for node in masters]
-        leases = [party.do(acquiring(name, ttl=3)) for name in names]
+        leases = [party.do(acquiring(name, ttl=2)) for name in names]
         until(lambda: all(calls(node, "pexpire") for node in masters), "all are renewed")
         masters[0].freeze()
         try:
@@ -131,7 +135,7 @@ def is_doubt(event: Any) -> bool:
     return isinstance(event, NotRenewed)
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@mostly("sync")
 def test_a_map_that_cannot_be_read_delays_no_renewal(flavour: str, redis_cluster: RedisCluster) -> None:
     """It is in doubt, and another thread waits for a node that hangs to tell it: renewals go where the nodes were."""
     company = Company(flavour, redis_cluster)

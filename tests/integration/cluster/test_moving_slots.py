@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import StoreUnavailable
+from tests.support.parties import mostly
 from tests.support.redis.cluster import Company, acquiring, calls, releasing, taking
 from tests.support.servers.cluster import Move
 from tests.support.waiting import until
@@ -54,6 +55,7 @@ def test_a_lock_that_is_free_while_its_slot_moves(company: Company) -> None:
     party.do(lambda hold: lease.check())
 
 
+@mostly("asyncio", "company")
 def test_a_lock_is_held_while_its_slot_moves(company: Company) -> None:
     """It is renewed at the old owner, then at the new one (ASK), then there as its own."""
     party = company.party()
@@ -70,6 +72,7 @@ def test_a_lock_is_held_while_its_slot_moves(company: Company) -> None:
     assert party.do(releasing(lease))
 
 
+@mostly("sync", "company")
 def test_several_leases_of_one_slot_while_it_moves(company: Company) -> None:
     """Some are on the old owner and some on the new one: no command may name both, and each is renewed where it is."""
     party = company.party("namespace", namespace="shop")
@@ -83,6 +86,7 @@ def test_several_leases_of_one_slot_while_it_moves(company: Company) -> None:
             lease.check()
 
 
+@mostly("asyncio", "company")
 def test_a_waiter_keeps_its_place_when_the_slot_moves(company: Company) -> None:
     """Those who wait get the lock in the order in which they came, on the new node."""
     holder, first, second = (company.party() for _ in range(3))
@@ -106,6 +110,7 @@ def test_a_move_that_never_ends_is_no_lock(company: Company) -> None:
     assert not any("{job:1}" in key for key, _ in company.stored_keys())
 
 
+@mostly("sync", "company")
 @pytest.mark.parametrize("handoffs", [100, pytest.param(1000, marks=pytest.mark.soak)])
 def test_a_slot_migrated_during_many_handoffs(company: Company, handoffs: int) -> None:
     """One holder at a time, fences grow in the order of the grants, and nothing is left."""

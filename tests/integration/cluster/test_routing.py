@@ -15,7 +15,7 @@ from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
 from leasehold.stores.redis.client_store import open_client
 from leasehold.stores.redis.cluster.nodes import slot_of
 from leasehold.stores.redis.cluster.store import ClusterStore
-from tests.support.parties import FLAVOURS, Step
+from tests.support.parties import FLAVOURS, Step, mostly
 from tests.support.redis.cluster import Company, acquiring, calls, releasing
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.cluster import RedisCluster
@@ -36,10 +36,11 @@ def test_locks_are_spread_over_all_masters(company: Company) -> None:
     assert all(node.client().dbsize() for node in company.cluster.masters)
 
 
+@mostly("sync", "company")
 def test_all_keys_of_a_lease_share_one_hash_tag(company: Company) -> None:
     """With readers, permits, waiters, watchers, notes and a stored limit."""
     holder, waiter = company.party(), company.party()
-    lease = holder.do(acquiring("job:1", at_least=5, delay=3))
+    lease = holder.do(acquiring("job:1", at_least=1, delay=1))
     kept = [
         holder.do(lambda hold: hold.rwlock("book", 1).read().acquire()),
         holder.do(lambda hold: hold.semaphore("seat", 1, limit=3).acquire()),
@@ -230,7 +231,7 @@ def test_a_client_with_commands_of_its_own_is_refused(redis_cluster: RedisCluste
 
 
 @pytest.mark.parametrize("program", EVERY, ids=lambda find: find.__name__)
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@mostly("sync")
 def test_each_server_program(program: Callable[[], str], flavour: str) -> None:
     """A lock is held, waited for, and handed on by a push, also where there are no channels of slots. A lease that its
     replica has confirmed is renewed there, and where its slot moves to."""

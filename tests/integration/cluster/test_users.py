@@ -12,7 +12,7 @@ import pytest
 import leasehold
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.redis.cluster.store import ClusterStore
-from tests.support.parties import FLAVOURS
+from tests.support.parties import FLAVOURS, mostly
 from tests.support.redis.cluster import Company, acquiring, calls, releasing
 from tests.support.servers.cluster import RedisCluster
 
@@ -28,7 +28,7 @@ def set_user(cluster: RedisCluster, *rules: str) -> None:
         client.execute_command("ACL", "SETUSER", "leasehold", *rules)
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@mostly("asyncio")
 def test_the_user_of_the_page_may_do_all_that_is_needed(redis_cluster: RedisCluster, flavour: str) -> None:
     """Locks, waiters with pushes, moves of slots, listings, confirmed leases: with the lines of the pages, and nothing
     else."""

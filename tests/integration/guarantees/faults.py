@@ -16,6 +16,7 @@ from leasehold import StoreUnavailable
 from leasehold._core.types import Instant
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis.protocol import keys
+from leasehold.stores.redis.redlock.commands import MARKER
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.redlock import RedlockNode, RedlockServers
 from tests.support.waiting import until
@@ -90,11 +91,18 @@ def evict(server: RedisServer, resource: str = "report", policy: str = "volatile
 
 
 def grow_old(servers: RedlockServers) -> RedlockServers:
-    """A node counts only when it has been up for the longest ttl: an hour passes on all of them."""
-    with leasehold.connect(servers.url) as hold, pytest.raises(StoreUnavailable):
-        hold.lock("first").try_acquire()
+    """A node counts only when it has been up for the longest ttl since a client has first seen it: an hour passes on
+    all of them."""
+    with leasehold.connect(servers.url) as hold:
+        until(lambda: _seen(hold, servers), "every node has its marker")
     set_clocks(servers, HOUR)
     return servers
+
+
+def _seen(hold: leasehold.Leasehold, servers: RedlockServers) -> bool:
+    with pytest.raises(StoreUnavailable):
+        hold.lock("first").try_acquire()
+    return all(node.server.client().exists(MARKER) for node in servers.nodes)
 
 
 def reach(servers: RedlockServers, *places: int) -> None:

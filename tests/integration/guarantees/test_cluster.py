@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -34,18 +33,6 @@ def set_clock(server: RedisServer, seconds: float) -> None:
     server.clock.set_off(seconds)
 
 
-def cut_replication(cluster: RedisCluster, master: RedisServer) -> None:
-    """Nothing that this master is granted from now on reaches its replicas; all nodes live on."""
-    for replica in cluster.replicas_of(master):
-        replica.ask('CONFIG SET masterauth "no-such-password"')
-        replica.ask("CLIENT KILL TYPE master")
-        until(partial(_is_apart, replica), "the replica is cut off")
-
-
-def _is_apart(replica: RedisServer) -> bool:
-    return b"$9\r\nconnected" not in replica.ask("ROLE")
-
-
 @pytest.fixture
 def master(redis_cluster: RedisCluster) -> RedisServer:
     """The one that decides about the lease."""
@@ -53,13 +40,10 @@ def master(redis_cluster: RedisCluster) -> RedisServer:
 
 
 @pytest.fixture
-def behind(redis_cluster: RedisCluster, master: RedisServer) -> Iterator[RedisCluster]:
+def behind(redis_cluster: RedisCluster, master: RedisServer) -> RedisCluster:
     """The replica of that master learns nothing any more."""
-    cut_replication(redis_cluster, master)
-    yield redis_cluster
-    for node in redis_cluster.nodes:
-        if node.awake:
-            node.ask('CONFIG SET masterauth ""')
+    redis_cluster.cut_replication(master)
+    return redis_cluster
 
 
 # ---------------------------------------------------------------- holders
@@ -140,7 +124,7 @@ def test_a_minority_is_cut_off_and_healed() -> None:
         [replica] = cluster.replicas_of(master)
         name, others = cluster.id_of(replica), [node for node in cluster.nodes if node is not master]
         far = ",".join(f"127.0.0.1:{node.port}" for node in others)
-        cut_replication(cluster, master)
+        cluster.cut_replication(master)
 
         def cut_off() -> None:
             bus.cut_off(master)
@@ -197,7 +181,7 @@ def test_kill_9_of_a_primary_under_appendfsync_always() -> None:
     """Its disk has the lease, and the replica that takes over has not."""
     with RedisCluster(3, 1, "--appendonly", "yes", "--appendfsync", "always", node_timeout_ms=1000) as cluster:
         master = cluster.node_of(KEY)
-        cut_replication(cluster, master)
+        cluster.cut_replication(master)
         show("cluster", "crash_always", cluster.url, lambda: cluster.kill(master))
 
 

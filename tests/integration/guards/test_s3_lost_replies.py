@@ -88,7 +88,7 @@ def test_a_put_without_an_answer_is_looked_for(s3_server: S3Server, s3: Any, buc
 
 def test_a_put_that_may_come_yet_is_unknown(s3_server: S3Server, s3: Any, bucket: str, network: Proxy) -> None:
     """It is on its way when nobody waits any more; it may arrive late, and then not over a newer owner."""
-    guard, _ = guarded(through(s3_server, network, 1, patience=5), bucket)
+    guard, _ = guarded(through(s3_server, network, 1, patience=3), bucket)
     network.on_request = first_write("hold")
     with pytest.raises(OutcomeUnknown) as caught:
         guard.put("report", b"A", 10, **BY_A)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
 import leasehold
 from leasehold.errors import LeaseholdError, LeaseLost, StoreUnavailable, Unsupported
-from leasehold.stores.redis import RedisStore
+from leasehold.stores.redis import RedisStore, durable
 from tests.support.parties import FLAVOURS, Party
 from tests.support.servers.redis import RedisServer, redis_7, valkey
 from tests.support.servers.replicas import RedisReplicas
@@ -35,6 +35,14 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         one.close()
 
 
+@contextmanager
+def brief() -> Iterator[None]:
+    """A server that lacks replicas answers WAIT soon, and not when most of the caller's time is over."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durable, "SHARE", 0.1)
+        yield
+
+
 def records(server: RedisServer) -> list[bytes]:
     """The leases that a server has."""
     client: Any = server.client()
@@ -55,10 +63,13 @@ def test_too_few_replicas(redis_replicas: RedisReplicas, make: Make) -> None:
     """The lease is given back, and the error says how many are missing. The next one finds it free."""
     a = make(redis_replicas.url)
     lock = {"ttl": 5, "wait": 0}
-    with pytest.raises(StoreUnavailable, match=r"2 replicas that .*'replicas:3' asks for 3: 1 replica missing"):
+    with (
+        brief(),
+        pytest.raises(StoreUnavailable, match=r"2 replicas that .* asks for 3: 1 replica missing"),
+    ):
         a.do(lambda hold: hold.lock("job", durability="replicas:3", **lock).acquire())
     redis_replicas.cut_replication(redis_replicas.replicas[0])
-    with pytest.raises(StoreUnavailable, match="1 replica that confirmed"):
+    with brief(), pytest.raises(StoreUnavailable, match="1 replica that confirmed"):
         a.do(lambda hold: hold.lock("job", durability=TWO, **lock).acquire())
     until(lambda: not records(redis_replicas.primary), "it is given back")
     assert a.do(lambda hold: hold.lock("job", durability=ONE, **lock).acquire()) is not None
@@ -94,7 +105,7 @@ def test_every_change_is_confirmed(redis_replicas: RedisReplicas, make: Make) ->
     a.do(lambda _: lease.extend(40))
     assert lease.remaining() > 20
     redis_replicas.cut_replication(redis_replicas.replicas[0])
-    with pytest.raises(StoreUnavailable, match="1 replica that confirmed"):
+    with brief(), pytest.raises(StoreUnavailable, match="1 replica that confirmed"):
         a.do(lambda _: lease.extend(60))
     assert lease.remaining() < 40 and lease.state == "unsure"
     redis_replicas.heal()
@@ -112,7 +123,7 @@ def test_the_coordinators_durability(redis_replicas: RedisReplicas, make: Make) 
         lambda hold: hold.all(hold.lock("a", ttl=5), hold.lock("b", ttl=5)).acquire(),
     ]
     for ask in asked:
-        with pytest.raises(StoreUnavailable, match="'replicas:3' asks for 3"):
+        with brief(), pytest.raises(StoreUnavailable, match="'replicas:3' asks for 3"):
             a.do(ask)
     assert a.do(lambda hold: hold.lock("job", durability=TWO).acquire()) is not None
 

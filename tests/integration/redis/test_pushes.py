@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from leasehold._core.ops import Claim, Evict, Granted, Push, Queued, Release, Released, Renew, Renewed, StoreOp
 from leasehold.stores.redis import RedisStore
+from leasehold.stores.redis.connection import RedisConnection
 from leasehold.stores.redis.protocol import SCRIPTS, pack
 from leasehold.stores.redis.sockets import Broken, RedisSocket
 from leasehold.stores.redis.target import Target
@@ -65,8 +67,9 @@ class Desk:
         served = self.look.served()
         self.proxy.hold_replies()
         begin()
-        until(lambda: self.look.served() > served and self.proxy.waiting > 0, "it is done, and its reply is on its way")
-        waiting = self.proxy.waiting
+        until(lambda: self.look.served() > served, "it is done")
+        self.proxy.settle()  # else the request may still count as waiting for a moment
+        waiting = until(lambda: self.proxy.waiting, "its reply is on its way")
         self.other.execute(then)
         until(lambda: self.proxy.waiting > waiting, "the push is behind it")
         self.proxy.release()
@@ -108,6 +111,21 @@ def start(call: Callable[[], Any]) -> Future[Any]:
 
 
 # ---------------------------------------------------------------- readers
+
+
+def test_the_watchdog_connects_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the connection is made in the very moment in which the watchdog looks whether there is one."""
+    news, begun = desk.store._watchdog, []
+    news._connect_at = math.inf  # a thread connects
+
+    def connected_after_the_look(_: object) -> int:
+        news._connect_at = 0.0
+        return -1
+
+    monkeypatch.setattr(RedisConnection, "fileno", connected_after_the_look)
+    monkeypatch.setattr(WatchdogConnection, "_connect", lambda *_: begun.append(True))
+    assert news.fileno(lambda: None) == -1
+    assert not begun and news._connect_at == 0.0
 
 
 def test_the_watchdog_hears_what_came_with_a_reply(desk: Desk) -> None:

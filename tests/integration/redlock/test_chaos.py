@@ -13,7 +13,7 @@ import pytest
 
 from leasehold.errors import LeaseholdError
 from tests.integration.redlock.stage import Stage
-from tests.support.parties import Party
+from tests.support.parties import Party, mostly
 from tests.support.servers.redlock import RedlockNode
 
 pytestmark = pytest.mark.slow
@@ -77,6 +77,7 @@ def trouble(node: RedlockNode, kind: str) -> None:
         node.restart(keep=False)
 
 
+@mostly("sync", "five")
 @pytest.mark.parametrize("seed", [7, pytest.param(11, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.soak)])
 def test_one_holder_at_a_time_while_a_minority_is_in_trouble(five: Stage, seed: int, seconds: float) -> None:

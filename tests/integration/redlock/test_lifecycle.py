@@ -15,6 +15,7 @@ import pytest
 
 import leasehold
 from tests.integration.redlock.stage import OWNER, Stage, acquire, aged
+from tests.support.parties import mostly
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.redis import EVERY
 from tests.support.servers.redlock import RedlockServers
@@ -197,8 +198,34 @@ def test_tls_and_a_password(flavour: str, certificates: Certificates) -> None:
         stage.close()
 
 
+@mostly("asyncio")
+def test_seven_nodes(flavour: str) -> None:
+    """Four decide: three may be lost while a lease is held, and with a fourth nothing is granted."""
+    with aged(RedlockServers(7)) as servers:
+        stage = Stage(servers, flavour)
+        party = stage.party()
+        lease = until(lambda: acquire(party), "it is granted")
+        until(lambda: all(stage.owners()), "every node has granted it")
+        stage.only(0, 1, 2, 3)
+        until(lambda: _extended(party, lease), "a majority renews it")
+        assert party.do(lambda _: lease.release()) is True
+        stage.only(0, 1, 2)
+        with pytest.raises(leasehold.StoreUnavailable, match="4 of 7 Redlock nodes do not count, and 4 must"):
+            acquire(party)
+        stage.close()
+
+
+def _extended(party: Any, lease: Any) -> bool:
+    """A node that gave another fence gets that of the lease with the first renewal, and confirms the next."""
+    try:
+        party.do(lambda _: lease.extend(20))
+    except leasehold.OutcomeUnknown:
+        return False
+    return True
+
+
+@mostly("sync")
 @pytest.mark.parametrize("program", EVERY, ids=lambda program: program.__name__)
-@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
 def test_every_kind_of_server_can_be_a_node(program: Callable[[], str], flavour: str) -> None:
     """A lease is granted, renewed, refused to another, given its fence and released; a node that restarted does not
     count."""

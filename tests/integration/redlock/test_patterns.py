@@ -103,6 +103,7 @@ def test_cron_runs_each_tick_once_while_a_node_is_cut_off(servers: RedlockServer
         assert {run.outcome for run in crons[0].history()} == {"ok"}
 
 
+@pytest.mark.soak  # the same decisions as of the test above
 async def test_cron_in_asyncio(servers: RedlockServers, redis_url: str) -> None:
     """The same with two coordinators on one event loop."""
     ticks: list[datetime] = []

@@ -11,6 +11,7 @@ import pytest
 from leasehold import LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.memory import FenceGuard
 from tests.integration.redlock.stage import Stage, acquire, age, aged, restart_aged
+from tests.support.parties import mostly
 from tests.support.servers.redlock import RedlockServers
 from tests.support.waiting import until
 
@@ -124,6 +125,7 @@ def test_restart_without_data_that_looks_old(five: Stage, guarded: bool) -> None
     assert record.is_stale() is not guarded
 
 
+@mostly("sync", "three")
 @pytest.mark.parametrize("guarded", [False, True], ids=["without_guard", "with_guard"])
 def test_pause_while_a_write_is_in_flight(three: Stage, guarded: bool) -> None:
     """The first checks its lease and is paused with its write in flight, beyond the ttl. The second gets the lease and
@@ -204,6 +206,7 @@ def test_flushall_on_one_node(three: Stage) -> None:
     three.nothing_left()
 
 
+@mostly("asyncio", "three")
 def test_flushall_on_all_nodes(three: Stage) -> None:
     """The lease is lost at its next renewal, nobody gets it before max_ttl is over, and fences keep growing."""
     one, two = three.party("?max_ttl=1"), three.party("?max_ttl=1")

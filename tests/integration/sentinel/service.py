@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from leasehold.coordinator.stores import open_store
 from leasehold.stores.redis.protocol import keys
 from tests.support.parties import FLAVOURS, Party
@@ -20,10 +18,6 @@ from tests.support.waiting import until
 # A failover takes 1.6 to 2 s (the Sentinels wait for one); afterwards the first grant comes within twice that. The rest
 # is for a busy machine.
 RECOVERY = 2 * 2.0 + 10.0
-# For what is the same for threads and tasks, or is tested in another way as well: asyncio only in the soak.
-MOSTLY_THREADS = pytest.mark.parametrize(
-    "service", ["sync", pytest.param("asyncio", marks=pytest.mark.soak)], indirect=True
-)
 TTL = 6.0  # seconds: a lease outlives a failover
 
 

@@ -11,8 +11,8 @@ import pytest
 from leasehold import LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.memory import FenceGuard
 from leasehold.stores.redis.sentinel import CONFIRM_EVERY
-from tests.integration.sentinel.service import MOSTLY_THREADS, RECOVERY, TTL, Service
-from tests.support.parties import Party
+from tests.integration.sentinel.service import RECOVERY, TTL, Service
+from tests.support.parties import Party, mostly
 from tests.support.servers.clock import WallClock
 from tests.support.servers.redis import RedisServer
 from tests.support.waiting import PATIENCE, until
@@ -53,6 +53,7 @@ def reason(lease: Any) -> str:
 # ---------------------------------------------------------------- planned
 
 
+@mostly("sync", "service")
 def test_a_failover_while_a_lease_is_held_and_renewed(service: Service) -> None:
     """Renewals go on at the new primary, with the same fence, and it is released there."""
     party, lease = service.acquire()
@@ -64,6 +65,7 @@ def test_a_failover_while_a_lease_is_held_and_renewed(service: Service) -> None:
     assert service.holder() == ""
 
 
+@mostly("asyncio", "service")
 def test_a_failover_while_others_wait(service: Service) -> None:
     """Waiters keep their places, get their grants at the new primary in their order, and are pushed to there."""
     party, lease = service.acquire()
@@ -80,7 +82,7 @@ def test_a_failover_while_others_wait(service: Service) -> None:
     assert waiting[1].result(RECOVERY).owner.encode() == before[1]
 
 
-@MOSTLY_THREADS
+@mostly("sync", "service")
 def test_an_old_primary_is_left_by_everybody(service: Service) -> None:
     """After a failover nobody is connected to the server that is a replica now, and acquiring needs no error."""
     party, lease = service.acquire()
@@ -95,6 +97,7 @@ def test_an_old_primary_is_left_by_everybody(service: Service) -> None:
 # ---------------------------------------------------------------- crashes
 
 
+@mostly("asyncio", "service")
 def test_kill_9_of_the_primary_while_held_and_while_waiting(service: Service) -> None:
     """What was replicated goes on: the holder holds, and the waiter gets it from the holder."""
     party, lease = service.acquire(ttl=9)
@@ -106,7 +109,7 @@ def test_kill_9_of_the_primary_while_held_and_while_waiting(service: Service) ->
     assert waiting.result(RECOVERY).fence > lease.fence
 
 
-@MOSTLY_THREADS
+@mostly("sync", "service")
 def test_kill_9_of_the_primary_while_acquiring(service: Service) -> None:
     """The first grant comes within twice the time that a failover takes."""
     party, lease = service.acquire()
@@ -130,7 +133,8 @@ def grant_on_the_dying_primary(service: Service) -> tuple[Party, Any, RedisServe
     return party, lease, old
 
 
-@MOSTLY_THREADS
+@pytest.mark.soak  # tests/integration/guarantees/test_sentinel.py shows the same each time
+@mostly("sync", "service")
 def test_the_link_is_cut_and_the_lock_is_granted_on_the_dying_primary(service: Service) -> None:
     """I1 is lost: a second owner is granted what the first still believes in. Its fence is higher, so that a guard
     refuses the first (I2, I3), and the first learns of its loss."""
@@ -145,7 +149,8 @@ def test_the_link_is_cut_and_the_lock_is_granted_on_the_dying_primary(service: S
     assert reason(lease) in ("taken", "deleted")
 
 
-@MOSTLY_THREADS
+@pytest.mark.soak  # tests/integration/guarantees/test_sentinel.py shows the same each time
+@mostly("sync", "service")
 def test_a_promoted_replica_whose_clock_is_behind(service: Service) -> None:
     """It lacks the last grant, so its fences are lower: the guard refuses, and from that refusal the coordinator
     learns the floor of its next fence."""
@@ -171,6 +176,7 @@ def test_a_promoted_replica_whose_clock_is_behind(service: Service) -> None:
 # ---------------------------------------------------------------- a primary that stands still, or is cut off
 
 
+@mostly("sync", "service")
 def test_a_primary_that_is_stopped_and_comes_back(service: Service) -> None:
     """The claim that it answers when it comes back is not believed: another is the primary by then."""
     party, lease = service.acquire("other")
@@ -186,6 +192,7 @@ def test_a_primary_that_is_stopped_and_comes_back(service: Service) -> None:
     until(lambda: lease.deadline > renewed_other, "the lease of before is renewed", within=RECOVERY)
 
 
+@mostly("asyncio", "service")
 def test_a_stopped_primary_that_comes_back_grants_nobody_who_waits(service: Service) -> None:
     """The lease of a holder that is gone ends while the primary stands still. The grant that it pushes when it comes
     back is not believed: the waiter is granted by the new primary."""
@@ -200,6 +207,7 @@ def test_a_stopped_primary_that_comes_back_grants_nobody_who_waits(service: Serv
     assert service.holder(server=new) == granted.owner and granted.fence > lease.fence
 
 
+@mostly("asyncio", "service")
 def test_a_primary_that_comes_back_before_anybody_has_told_it_grants_nothing(service: Service) -> None:
     """It takes itself for the primary, and answers at once. What a Sentinel said before the failover does not count any
     more, and so one is asked first."""
@@ -216,7 +224,7 @@ def test_a_primary_that_comes_back_before_anybody_has_told_it_grants_nothing(ser
     assert service.holder("other", new) == other.owner and not service.holder("other", old)
 
 
-@MOSTLY_THREADS
+@mostly("sync", "service")
 def test_an_old_primary_that_the_sentinels_cannot_reach_is_left(service: Service) -> None:
     """It never becomes a replica and closes no connection. Clients that can reach it are told by the Sentinels."""
     old = service.servers.primary
@@ -230,6 +238,7 @@ def test_an_old_primary_that_the_sentinels_cannot_reach_is_left(service: Service
     assert service.holder("other", new) == other.owner and not service.holder("other", old)
 
 
+@mostly("asyncio", "service")
 def test_a_busy_connection_leaves_an_old_primary_that_the_sentinels_cannot_reach(service: Service) -> None:
     """It asks the Sentinels now and then, also when it is never idle."""
     old = service.servers.primary
@@ -250,7 +259,7 @@ def test_a_busy_connection_leaves_an_old_primary_that_the_sentinels_cannot_reach
 # ---------------------------------------------------------------- patterns
 
 
-@MOSTLY_THREADS
+@mostly("sync", "service")
 def test_results_of_patterns_after_a_failover(service: Service) -> None:
     """What ``once`` has kept is found at the new primary, and new work is done and kept there."""
     party = service.party()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.sentinel.service import RECOVERY, Service, open_sockets
+from tests.support.parties import mostly
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -34,6 +35,7 @@ def acquire(hold: Any) -> Any:
     return asyncio.run(acquired) if inspect.iscoroutine(acquired) else acquired
 
 
+@mostly("sync", "service")
 def test_a_fork_while_a_sentinel_is_asked(service: Service) -> None:
     """The first Sentinel stands still, so that the question is under way. The child has no copy of that connection,
     waits for no thread that it does not have, and asks by itself."""

@@ -10,7 +10,8 @@ import pytest
 
 from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.redis import sentinel
-from tests.integration.sentinel.service import MOSTLY_THREADS, RECOVERY, Service
+from tests.integration.sentinel.service import RECOVERY, Service
+from tests.support.parties import mostly
 from tests.support.servers.sentinel import RedisSentinel
 from tests.support.waiting import until
 
@@ -35,9 +36,10 @@ def refusal(service: Service, url: str = "", error: Any = StoreUnavailable) -> s
     return str(caught.value)
 
 
+@mostly("sync", "service")
 def test_all_sentinels_are_down(service: Service) -> None:
     """A new connection fails at once and names each of them; who is connected goes on."""
-    party, lease = service.acquire()
+    party, lease = service.acquire(ttl=3)
     first = lease.deadline
     until(lambda: lease.deadline > first, "the connection for renewals is open")
     for one in service.servers.sentinels:
@@ -51,6 +53,7 @@ def test_all_sentinels_are_down(service: Service) -> None:
     party.do(lambda hold: hold.lock("other").acquire(wait=2))
 
 
+@mostly("asyncio", "service")
 def test_all_sentinels_stand_still(service: Service) -> None:
     """They accept connections and say nothing: the call ends in its time."""
     for one in service.servers.sentinels:
@@ -58,6 +61,7 @@ def test_all_sentinels_stand_still(service: Service) -> None:
     assert "took too long" in refusal(service)
 
 
+@mostly("asyncio", "service")
 def test_the_first_sentinels_are_down_or_stand_still(service: Service) -> None:
     """The next one is asked."""
     first, second, _ = service.servers.sentinels
@@ -78,7 +82,8 @@ def test_a_server_in_place_of_a_sentinel(service: Service) -> None:
     assert "is no Sentinel: give the addresses of the Sentinels (port 26379), not those of Redis" in message
 
 
-@MOSTLY_THREADS
+@pytest.mark.soak
+@mostly("sync", "service")
 def test_no_quorum_after_the_primary_died(service: Service) -> None:
     """One Sentinel cannot choose another primary, and says that the old one is down. After healing there is one."""
     _, second, third = service.servers.sentinels
@@ -101,6 +106,7 @@ def test_no_quorum_after_the_primary_died(service: Service) -> None:
             assert time.monotonic() < end
 
 
+@mostly("sync", "service")
 def test_a_replica_that_is_named_as_the_primary(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentinels that are behind name a server that is a replica by now: nothing is sent to it, and they are asked again
     until they know."""
@@ -115,7 +121,7 @@ def test_a_replica_that_is_named_as_the_primary(service: Service, monkeypatch: p
     assert acquired.result(RECOVERY)
 
 
-@MOSTLY_THREADS
+@mostly("sync", "service")
 def test_a_sentinel_that_is_behind_is_not_followed(service: Service) -> None:
     """It was stopped during the failover, and still names the old primary. The others are asked as well."""
     party, lease = service.acquire()
@@ -130,7 +136,7 @@ def test_a_sentinel_that_is_behind_is_not_followed(service: Service) -> None:
     assert service.party().do(lambda hold: hold.lock("job").acquire(wait=10)).fence > lease.fence
 
 
-@MOSTLY_THREADS
+@mostly("sync", "service")
 def test_a_primary_that_must_have_replicas_and_has_none_grants_nothing(service: Service) -> None:
     """``min-replicas-to-write``, as the page advises: nothing was taken, and each call asks the Sentinels anew."""
     primary = service.servers.primary

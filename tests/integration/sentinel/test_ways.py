@@ -18,7 +18,7 @@ from leasehold import StoreUnavailable
 from leasehold.coordinator.stores import open_store
 from leasehold.stores.redis import RedisStore
 from tests.integration.sentinel.service import Service
-from tests.support.parties import FLAVOURS
+from tests.support.parties import FLAVOURS, mostly
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.redis import redis_6_2
 from tests.support.servers.redis import valkey as valkey_server
@@ -111,7 +111,7 @@ def test_wrong_logins_are_told_apart(closed_service: RedisSentinel, certificates
     service.close()
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@mostly("sync")
 def test_tls_where_there_is_none_and_none_where_there_is(
     closed_service: RedisSentinel, redis_sentinel: RedisSentinel, certificates: Certificates, flavour: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_clients_of_sentinels_get_connections_with_pushes(
         service.close()
 
 
-@pytest.mark.parametrize("kind", ["redis", "redis of asyncio"])
+@pytest.mark.parametrize("kind", [pytest.param("redis", marks=pytest.mark.soak), "redis of asyncio"])
 def test_a_client_follows_a_failover(redis_sentinel: RedisSentinel, kind: str) -> None:
     """As a URL does."""
     flavour, make = MANAGERS[kind]
@@ -198,7 +198,7 @@ def test_other_servers(executable: Callable[[], str]) -> None:
         service.close()
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@mostly("sync")
 def test_resp2(redis_sentinel: RedisSentinel, flavour: str) -> None:
     """Without pushes: the first waiter polls, and a failover goes on."""
     service = Service(flavour, redis_sentinel, f"{redis_sentinel.url}?protocol=2")

@@ -36,6 +36,7 @@ def nothing_left() -> Iterator[list[RedisServer]]:
 # ---------------------------------------------------------------- Cluster
 
 
+@pytest.mark.soak  # tests/integration/cluster uses each of them
 @pytest.mark.parametrize("program", EVERY, ids=lambda find: find.__name__)
 def test_each_program_can_be_a_cluster(program: Callable[[], str]) -> None:
     """Keys are on all masters, and nothing is left of it."""
@@ -89,6 +90,7 @@ def test_a_move_that_does_not_end_is_undone(redis_cluster: RedisCluster) -> None
     assert not any(b"[" in node.ask("CLUSTER NODES") for node in redis_cluster.nodes)
 
 
+@pytest.mark.soak  # tests/integration/cluster has many
 def test_failovers_of_a_cluster(redis_cluster: RedisCluster) -> None:
     """In peace and by a crash: a replica takes over with the data, and whoever comes back is a replica."""
     cluster = redis_cluster
@@ -174,6 +176,7 @@ def at(service: RedisSentinel) -> redis.Redis:
     return redis.Redis(host, port, **of_servers)
 
 
+@pytest.mark.soak  # tests/integration/sentinel has many
 def test_failovers_of_sentinels(redis_sentinel: RedisSentinel) -> None:
     """In peace and by a crash: the replica takes over with the data, and whoever comes back is its replica."""
     service = redis_sentinel
@@ -208,6 +211,7 @@ def test_a_frozen_primary_comes_back(redis_sentinel: RedisSentinel) -> None:
     assert redis_sentinel.primary is new and old.client().role()[0] == b"slave"
 
 
+@pytest.mark.soak  # tests/integration/sentinel uses such servers
 def test_sentinels_with_tls_and_logins(certificates: Certificates) -> None:
     """Both layers have a login of their own, and nothing is left of them."""
     service = RedisSentinel(tls=certificates, login=("joe", "secret"), sentinel_login=("ann", "hidden"))

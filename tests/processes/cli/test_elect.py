@@ -63,7 +63,7 @@ def test_a_command_that_ends_by_itself(desk: Desk) -> None:
 
 def test_a_lost_term_is_followed_by_another(desk: Desk) -> None:
     """The command is stopped, and runs again with a higher term when we lead again."""
-    process = standing(desk, "--ttl", "4s")
+    process = standing(desk, "--ttl", "2s")
     evict(desk)
     desk.until(lambda: len(terms(desk)) == 2, process)
     evict(desk)

@@ -15,6 +15,11 @@ from typing import Any, Self
 from tests.support.faults.places import SOURCES
 
 REQUEST = "a request leaves"
+BY_TIME = (
+    "Schedule._",  # whether a lease finds its file in the watchdog's schedule, or a new one is begun
+    "AsyncRedisSocket._set_timer",  # whether the timer of an earlier request still runs, and serves this one too
+    "AsyncRedisSocket._time_out",
+)  # steps that depend on the time
 SENT_BY = {("send", socket.socket), ("execute", sqlite3.Connection), ("execute", sqlite3.Cursor)}
 
 
@@ -32,10 +37,9 @@ class Path:
         sys.setprofile(None)
 
     def until_request(self, nth: int) -> list[str]:
-        """The calls before that request, and the requests before it. Whether a lease finds its file in the watchdog's
-        schedule, or a new one is begun, depends on the time."""
+        """The calls before that request, and the requests before it, without those that depend on the time."""
         requests = [place for place, step in enumerate(self.steps) if step == REQUEST]
-        return [step for step in self.steps[: requests[nth - 1]] if not step.startswith("Schedule._")]
+        return [step for step in self.steps[: requests[nth - 1]] if not step.startswith(BY_TIME)]
 
     def _note(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "call":

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from leasehold._core import claims, flows, holding, ops
+from leasehold._core import claims, flows, group, holding, ops
+from leasehold.primitives import lock
 from tests.support.parties import FLAVOURS
 from tests.support.redis.stage import HASTE, Stage
 from tests.support.servers.proxy import Proxy
@@ -47,7 +48,7 @@ def own_stage(request: pytest.FixtureRequest, own_redis: Callable[..., RedisServ
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls give up after tenths of a second in place of seconds."""
-    for module in (flows, claims):
+    for module in (flows, claims, group, lock):  # each has imported it
         monkeypatch.setattr(module, "budget_ms", lambda *_: round(HASTE * 1000))
     monkeypatch.setattr(claims, "LEAST_BUDGET_MS", round(HASTE * 1000))
     monkeypatch.setattr(holding, "BUDGET_MS", round(HASTE * 1000))

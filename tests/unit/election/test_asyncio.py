@@ -46,7 +46,7 @@ async def test_break_gives_the_term_back(ahold: leasehold.AsyncLeasehold, spy: S
 async def test_a_loop_of_blocks(ahold: leasehold.AsyncLeasehold) -> None:
     """``async with term`` is cancelled by the loss of its own term, swallows that, and the loop goes on."""
     terms, cancelled = [], 0
-    async for term in ahold.election("job").campaign():
+    async for term in ahold.election("job", ttl=2).campaign():
         terms.append(term.term)
         async with term:
             if len(terms) == 3:

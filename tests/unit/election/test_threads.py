@@ -98,7 +98,7 @@ def test_the_wait_of_a_term(hold: leasehold.Leasehold, spy: Spy) -> None:
 
 
 def lose(hold: leasehold.Leasehold, term: leasehold.Term) -> None:
-    """An operator takes it away, and its holder hears of it."""
+    """An operator takes it away, and its holder hears of it with the next renewal: its ttl is short."""
     hold.evict(term, fence=term.term, reason="a test", delay=0, force=True)
     assert term.lost.wait(PATIENCE)
 
@@ -107,7 +107,7 @@ def lose(hold: leasehold.Leasehold, term: leasehold.Term) -> None:
 def test_a_lost_term_ends_its_block_and_the_loop_goes_on(hold: leasehold.Leasehold) -> None:
     """``with term:`` swallows the loss of its own term, raised by check() or found at its end."""
     terms = []
-    for term in hold.election("job").campaign():
+    for term in hold.election("job", ttl=2).campaign():
         terms.append(term.term)
         with term:
             if len(terms) < 3:
@@ -124,7 +124,7 @@ def test_other_errors_leave_the_block(hold: leasehold.Leasehold) -> None:
     """The loss of another lease is none of its business, and neither is any other error."""
 
     def lead(error: Exception) -> None:
-        for term in hold.election("job").campaign():
+        for term in hold.election("job", ttl=2).campaign():
             with term:
                 lose(hold, term)
                 raise error
@@ -137,7 +137,7 @@ def test_other_errors_leave_the_block(hold: leasehold.Leasehold) -> None:
 
 def test_a_body_of_one_term_raises(hold: leasehold.Leasehold) -> None:
     """Outside a loop the loss of a term is an error, as with a lock."""
-    with pytest.raises(LeaseLost, match="evicted"), hold.election("job").campaign() as term:
+    with pytest.raises(LeaseLost, match="evicted"), hold.election("job", ttl=2).campaign() as term:
         lose(hold, term)
 
 

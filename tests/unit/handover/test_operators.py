@@ -152,7 +152,7 @@ def test_evict_races_with_release(spy: Spy, hold: leasehold.Leasehold, operator:
 
 def test_an_eviction_is_repeated_when_unanswered(spy: Spy, hold: leasehold.Leasehold) -> None:
     """The same request: one note, one fence; the holder's own coordinator may be the operator's."""
-    lease = taken(hold)
+    lease = taken(hold, ttl=3)  # the next renewal tells it
     spy.after = once(ops.Evict, reply_lost)
     done = evict(hold, lease)
     assert len({op.request for op in spy.of(ops.Evict)}) == 1 and len(spy.of(ops.Evict)) == 2

@@ -12,7 +12,7 @@ from leasehold._core.holding import Holding
 from leasehold._core.ops import Release, Renew, Renewed, Reply, StoreOp
 from leasehold._runtime.renewal_round import LEAST_MS, MANY
 from leasehold._runtime.schedule import FEW
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import Spy, StillClock
 
@@ -200,6 +200,31 @@ def test_what_is_pressing_goes_first_with_the_time_it_has_left() -> None:
     scene.watchdog.check_again(scene.leases[1]._held)
     assert scene.renew() == [("each", 1, 500), ("many", 1, 500)]
     assert scene.states() == {"held"} and late.deadline > scene.clock.now() + 29
+    scene.close()
+
+
+def test_a_shortage_of_replicas_fails_only_what_needs_as_many() -> None:
+    """The store has answered. What needs fewer replicas, or none, is sent in the same round and renewed; what needs as
+    many is not sent."""
+    scene = Scene()
+    scene.store.capabilities = scene.store.capabilities._replace(durability=True)
+    pressing = scene.acquire(1, ttl=30, durability="replicas:2")
+    scene.pass_time(24.0)
+    as_many = scene.acquire(1, ttl=30, durability="replicas:2")
+    fewer = scene.acquire(1, ttl=0.6, durability="replicas:1")
+    none = scene.acquire(1, ttl=30)
+    for lease in (*as_many, *fewer, *none):
+        lease._held.renew_at = scene.clock.now()
+        scene.watchdog.check_again(lease._held)
+
+    def missing(op: StoreOp) -> None:
+        if isinstance(op, Renew) and op.durability == "replicas:2":
+            raise StoreUnavailable("1 replica is missing")
+
+    scene.store.before = missing
+    assert [request[:2] for request in scene.renew()] == [("each", 1), ("each", 1), ("many", 1)]
+    assert [lease.state for lease in (*pressing, *as_many, *fewer, *none)] == ["unsure", "unsure", "held", "held"]
+    scene.store.heal()
     scene.close()
 
 

@@ -433,8 +433,8 @@ def test_an_interrupted_release_that_is_not_repeated_piles_nothing_up() -> None:
 
 
 def interrupt_release(spy: Spy, hold: Any, number: int) -> None:
-    """Release with an interrupt after the op."""
-    lease = hold.lock("job", number).acquire()
+    """Release with an interrupt after the op. What is kept of the lease is dropped when it would be renewed."""
+    lease = hold.lock("job", number, ttl=3).acquire()
     Countdown(spy, 2)
     try:
         lease.release()

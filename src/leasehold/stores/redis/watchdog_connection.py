@@ -44,8 +44,9 @@ class WatchdogConnection:
     def fileno(self, ready: Callable[[], None]) -> int:
         """Connects, in a thread of its own: the watchdog has deadlines to keep."""
         self._ready = ready
+        due = time.monotonic() >= self._connect_at  # first: the thread that connects sets this when it is connected
         found = self._connection.fileno()
-        if found < 0 and time.monotonic() >= self._connect_at:
+        if found < 0 and due:
             self._connect_at = math.inf  # one at a time
             try:
                 threading.Thread(target=self._connect, args=(ready,), name="leasehold-pushes", daemon=True).start()

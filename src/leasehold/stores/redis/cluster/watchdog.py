@@ -59,7 +59,8 @@ class ClusterWatchdog(WatchdogConnection):
     def fileno(self, ready: Callable[[], None]) -> int:
         """Connects to the nodes that this process uses, in a thread of its own: the watchdog has deadlines to keep."""
         self._ready = ready
-        if self._missing() and time.monotonic() >= self._connect_at:
+        due = time.monotonic() >= self._connect_at  # first: the thread that connects sets this when it is connected
+        if due and self._missing():
             self._connect_at = math.inf  # one at a time
             try:
                 threading.Thread(target=self._connect, args=(ready,), name="leasehold-pushes", daemon=True).start()
