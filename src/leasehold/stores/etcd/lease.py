@@ -16,6 +16,7 @@ from leasehold._core.driver import drive
 from leasehold._core.light_typing import Any, TypeVar
 from leasehold.errors import LeaseholdError
 from leasehold.stores.etcd import failures
+from leasehold.stores.etcd.connection import Broken
 from leasehold.stores.etcd.failures import Refused
 from leasehold.stores.etcd.gateway import Call, Gateway
 from leasehold.stores.etcd.http import Reply
@@ -44,7 +45,7 @@ class Lease:
         self._start()
 
     def _start(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._granted = False
@@ -154,7 +155,9 @@ class Lease:
         number = self.number
         if number != NO_LEASE:
             found = yield from self._ask(KEEPALIVE, f'{{"ID":"{number}"}}', give_up, failures.NOT_FOUND)
-            if "TTL" not in found.get("result", found):  # it was told to us in this way, or with an error
+            if found and "result" not in found:
+                raise failures.unreachable(self._gateway.server, Broken("it cannot keep a lease alive now"))
+            if "TTL" not in found.get("result", ()):  # that is how etcd says so, or with the error
                 self.ended(number)
         with self._lock:
             missing = [key for key in self._news if key not in self._announced]
