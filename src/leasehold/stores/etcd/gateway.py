@@ -185,7 +185,7 @@ class Gateway:
                 self._pool.give_back(connection)
         connection = self.new_connection(call.endpoint)
         try:
-            found = await addresses_async(call.endpoint)
+            found = await addresses_async(call.endpoint, call.open_by)
             await wait_async(connection, connection.open(found), call.open_by, NotSent)
             return await wait_async(connection, connection.post(packed), call.give_up, Broken)
         finally:
