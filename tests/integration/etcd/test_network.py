@@ -129,6 +129,8 @@ def test_a_reply_that_comes_twice(remote: EtcdRecords, proxy: Proxy, perform: Pe
         b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\nno length",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b'HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n{"header":{"revision":"5"},"responses":[{}]}',
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 5\r\n\r\nnginx",
     ],

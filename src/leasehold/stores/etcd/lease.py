@@ -121,10 +121,12 @@ class Lease:
     # ------------------------------------------------------------ the thread
 
     def _begin(self) -> None:
+        """Under the lock."""
         if self._thread is None:
             self._needed_at = time.monotonic()
-            self._thread = threading.Thread(target=self._keep, name="leasehold-etcd-lease", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._keep, name="leasehold-etcd-lease", daemon=True)
+            thread.start()
+            self._thread = thread  # not before: an interrupt leaves none here that does not run
 
     def _keep(self) -> None:
         wake, pause = self._wake, EVERY
@@ -213,7 +215,7 @@ class Lease:
             self._news.clear()
             self._announced.clear()
             self._wake.set()
-        if thread is not None:
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
         self._revoke(number)
 

@@ -8,6 +8,7 @@ from leasehold._core.driver import drive, drive_async
 from leasehold._core.light_typing import Any
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.etcd import failures
+from leasehold.stores.etcd.connection import Broken
 from leasehold.stores.etcd.failures import Refused
 from leasehold.stores.etcd.gateway import Call, Gateway
 from leasehold.stores.etcd.http import Reply
@@ -70,11 +71,15 @@ class EtcdRecords:
         except Refused as error:
             failure: LeaseholdError = failures.refused(self.server, error)
         except (StoreUnavailable, OutcomeUnknown) as error:
-            failure = error
+            failure = error.with_traceback(None)  # which leads back to this frame
         else:
-            replies = self._transactions.read(requests, found, self._lease.number)
-            self._remember(requests, replies, int(found["header"]["revision"]))
-            return replies
+            try:
+                replies = self._transactions.read(requests, found, self._lease.number)
+            except (LookupError, TypeError, ValueError, AttributeError, StopIteration):
+                failure = failures.unanswered(self.server, Broken("its reply is not one of etcd"))
+            else:
+                self._remember(requests, replies, int(found["header"]["revision"]))
+                return replies
         if made and isinstance(failure, StoreUnavailable):
             self._forget_new(made)
         return [self._failure(request, failure) for request in requests]
@@ -110,7 +115,8 @@ class EtcdRecords:
         """Each request has an error of its own. What only reads has never an unknown outcome."""
         kind = StoreUnavailable if harmless((request,)) else type(failure)
         error = kind(str(failure))
-        error.__cause__ = failure.__cause__
+        cause = failure.__cause__
+        error.__cause__ = cause.with_traceback(None) if cause is not None else None
         return error
 
     # ------------------------------------------------------------ what is known from replies

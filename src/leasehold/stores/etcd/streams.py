@@ -268,10 +268,10 @@ class Reader:
         stream = self._stream
         if stream is not None:
             stream.cancel_done()
-            if not stream.events:
-                self._resume(stream)
-            elif stream.begun:
+            if stream.begun:
                 self._flush(stream)
+        while self._stream is not None and not self._stream.events:  # one that fails may open the next
+            self._resume(self._stream)
         self._watch_over()
 
     def _watch_over(self) -> None:

@@ -23,9 +23,10 @@ class Watches:
         """``known``: what it is to begin behind. Otherwise it fires soon, and the caller looks again."""
         with self._lock:
             if self._reader is None or not self._reader.add(watch, known):
-                self._reader = Reader(self._gateway, self._probe_key)
-                self._reader.add(watch, known)
-                self._reader.start()
+                reader = Reader(self._gateway, self._probe_key)
+                reader.start()
+                self._reader = reader  # not before: an interrupt leaves none here that nobody runs
+                reader.add(watch, known)
 
     def fire_all(self) -> None:
         """Everybody looks again."""
