@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the servers of the tests that are missing.   usage: tools/servers.sh [redis|postgresql|pgbouncer|mariadb|etcd|zookeeper|compiler ...]
+# Installs the servers of the tests that are missing.   usage: tools/servers.sh [redis|postgresql|pgbouncer|mariadb|etcd|zookeeper|compiler|strace ...]
 #
-# Redis, PostgreSQL, PgBouncer, MariaDB, etcd, ZooKeeper, and a C compiler for the clock that tests turn under Redis;
-# or only those that are named. On Debian and Ubuntu they are installed as root or with sudo that needs no password; otherwise the
+# Redis, PostgreSQL, PgBouncer, MariaDB, etcd, ZooKeeper, a C compiler for the clock that tests turn under Redis, and
+# strace, which makes the disk of etcd slow; or only those that are named. On Debian and Ubuntu they are installed as root or with sudo that needs no password; otherwise the
 # command to type is printed. No service is started or enabled.
 set -eu
 
@@ -50,6 +50,10 @@ missing_compiler() {
     { command -v cc >/dev/null && [ -e /usr/include/stdio.h ]; } || echo gcc libc6-dev
 }
 
+missing_strace() {
+    command -v strace >/dev/null || echo strace
+}
+
 become_root() {
     command -v apt-get >/dev/null || fail "please install what is missing, then try again: $missing"
     if [ "$(id -u)" = 0 ]; then
@@ -94,7 +98,7 @@ disable() {
     esac
 }
 
-[ $# -gt 0 ] || set -- redis postgresql pgbouncer mariadb etcd zookeeper compiler
+[ $# -gt 0 ] || set -- redis postgresql pgbouncer mariadb etcd zookeeper compiler strace
 for one in "$@"; do
     command -v "missing_$one" >/dev/null || fail "no such server: $one"
 done

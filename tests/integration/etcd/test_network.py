@@ -11,11 +11,11 @@ import pytest
 
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.etcd.server import EtcdRecords
-from leasehold.stores.record.requests import Change, List, Look, Part, Tell
+from leasehold.stores.record.requests import Change, List, Look, Part, Record, Tell
 from tests.integration.etcd.flavours import Connect, Perform, in_thread, look, write
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.proxy import Proxy, Verdict
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import PATIENCE, until, until_async
 
 SOON = 0.3  # seconds for a call that gets no reply
 
@@ -55,7 +55,7 @@ def test_a_reply_that_never_comes(remote: EtcdRecords, proxy: Proxy, perform: Pe
     assert isinstance(perform(remote, Look(("a",)), seconds=SOON), StoreUnavailable)
     assert time.monotonic() - begun >= 2 * SOON
     proxy.release()
-    assert perform(remote, Look(("b",))).records[0].resource == "b"
+    assert perform(remote, Look(("c",))).records == (Record("c"),)
 
 
 def test_a_batch_whose_reply_is_lost(remote: EtcdRecords, proxy: Proxy, etcd: EtcdServer, perform: Perform) -> None:
@@ -119,7 +119,7 @@ def test_a_reply_that_comes_twice(remote: EtcdRecords, proxy: Proxy, perform: Pe
     first = perform(remote, Look(("a",)))
     proxy.settle()
     assert first.records[0].text == "one"
-    assert perform(remote, Look(("b",))).records[0].resource == "b"
+    assert perform(remote, Look(("b",))).records == (Record("b"),)
     assert perform(remote, Change((Part("b", 0, "two"),))).done
 
 
@@ -129,6 +129,8 @@ def test_a_reply_that_comes_twice(remote: EtcdRecords, proxy: Proxy, perform: Pe
         b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\nno length",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b'HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n{"header":{"revision":"5"},"responses":[{}]}',
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 5\r\n\r\nnginx",
     ],
@@ -162,9 +164,20 @@ def test_an_interrupted_call(remote: EtcdRecords, proxy: Proxy, etcd: EtcdServer
             remote.perform([Change((Part("b", 0, "one"),))], time.monotonic() + PATIENCE)
     finally:
         signal.signal(signal.SIGALRM, before)
+    sent: list[bytes] = []
+
+    def note(chunk: bytes) -> Verdict:
+        sent.append(chunk)
+        return "pass"
+
+    proxy.on_request = note
+    seen: list[Record] = []
+    next_call = threading.Thread(target=lambda: seen.append(look(remote, "a")))
+    next_call.start()
+    until(lambda: sent, "the next call has sent its request")
     proxy.release()
-    seen = in_thread(remote, Look(("a", "c")))
-    assert [record.resource for record in seen.records] == ["a", "c"] and seen.records[0].text == "one"
+    next_call.join(PATIENCE)
+    assert [record.text for record in seen] == ["one"]
     until(lambda: versions(etcd).get("b") == 1, "it was done, once")
 
 
@@ -178,14 +191,20 @@ async def test_a_cancelled_call(remote: EtcdRecords, proxy: Proxy) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    call = asyncio.create_task(remote.perform_async([Look(("a",))], give_up))
+    await until_async(lambda: proxy.count == 2, "the next call has another connection")
     proxy.release()
-    [seen] = await remote.perform_async([Look(("a",))], give_up)
+    [seen] = await call
     assert seen.records[0].text == "one"
 
 
 async def test_an_event_loop_is_not_blocked(remote: EtcdRecords, proxy: Proxy) -> None:
     """Other tasks run while a reply is awaited, and several calls are under way at once."""
     give_up = time.monotonic() + PATIENCE
+    for number in range(5):
+        write(remote, f"k:{number}", f"text {number}")
+    proxy.cut()
+    proxy.count = 0
     proxy.hold_replies()
     calls = [asyncio.create_task(remote.perform_async([Look((f"k:{number}",))], give_up)) for number in range(5)]
     ticks = 0
@@ -195,7 +214,7 @@ async def test_an_event_loop_is_not_blocked(remote: EtcdRecords, proxy: Proxy) -
     assert ticks and not any(call.done() for call in calls)
     proxy.release()
     replies = await asyncio.gather(*calls)
-    assert [reply[0].records[0].resource for reply in replies] == [f"k:{number}" for number in range(5)]
+    assert [reply[0].records[0].text for reply in replies] == [f"text {number}" for number in range(5)]
 
 
 def test_many_threads_at_once(records: EtcdRecords, etcd: EtcdServer) -> None:

@@ -79,7 +79,7 @@ def test_a_child_sends_nothing_on_the_connections_of_its_parent(
 
     def child() -> bool:
         records.forked()
-        return look(records, "a").resource == "a"
+        return owners(records, "a") == ["parent"]
 
     assert in_child(child)
     proxy.settle()

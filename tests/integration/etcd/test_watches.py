@@ -230,6 +230,16 @@ def test_nobody_to_watch_at(proxy: Proxy, etcd: EtcdServer, connect: Connect) ->
     until(lambda: fired == [None], "it fires")
 
 
+def test_a_stream_that_never_begins(proxy: Proxy, etcd: EtcdServer, connect: Connect) -> None:
+    """Something on the way collects the whole request first: a watch that is not confirmed in time fires."""
+    records = connect(etcd.url_at(proxy.port))
+    seen = look(records, "a")
+    proxy.on_request = lambda chunk: "hold" if b"/v3/watch" in chunk else "pass"
+    fired: Fired = []
+    records.watch_record(seen, fired.append)
+    until(lambda: fired == [None], "it fires")
+
+
 def test_a_member_that_was_killed(ensemble: EtcdEnsemble, connect: Connect) -> None:
     """The watch fires, and is set again at another member."""
     follower = ensemble.followers()[0]

@@ -204,10 +204,20 @@ def addresses(endpoint: Endpoint) -> Addresses:
         raise NotSent(_line(error)) from error
 
 
-async def addresses_async(endpoint: Endpoint) -> Addresses:
+async def addresses_async(endpoint: Endpoint, give_up: float) -> Addresses:
+    """A name is looked up by a thread of the event loop; what is an address already needs none."""
     try:
-        loop = asyncio.get_running_loop()
-        return await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        return socket.getaddrinfo(
+            endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        )
+    except (OSError, UnicodeError):
+        pass
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(give_up - time.monotonic()):
+            return await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except TimeoutError as error:
+        raise NotSent(SLOW) from error
     except (OSError, UnicodeError) as error:
         raise NotSent(_line(error)) from error
 

@@ -159,37 +159,37 @@ class Gateway:
     def send(self, call: Call) -> Reply:
         """On the calling thread."""
         packed = request(call.path, str(call.endpoint), call.token, call.body)
-        while True:
-            connection = self._pool.take(call.endpoint)
-            old = connection is not None
-            if connection is None:
-                connection = self.new_connection(call.endpoint)
-                wait(connection, connection.open(addresses(call.endpoint)), call.open_by, NotSent)
+        while (connection := self._pool.take(call.endpoint)) is not None:
             try:
                 return wait(connection, connection.post(packed), call.give_up, Broken)
             except NotSent:  # the server closed it a moment ago
-                if not old:
-                    raise
+                pass
             finally:
                 self._pool.give_back(connection)
+        connection = self.new_connection(call.endpoint)
+        try:
+            wait(connection, connection.open(addresses(call.endpoint)), call.open_by, NotSent)
+            return wait(connection, connection.post(packed), call.give_up, Broken)
+        finally:
+            self._pool.give_back(connection)
 
     async def send_async(self, call: Call) -> Reply:
         """In the running task."""
         packed = request(call.path, str(call.endpoint), call.token, call.body)
-        while True:
-            connection = self._pool.take(call.endpoint)
-            old = connection is not None
-            if connection is None:
-                connection = self.new_connection(call.endpoint)
-                found = await addresses_async(call.endpoint)
-                await wait_async(connection, connection.open(found), call.open_by, NotSent)
+        while (connection := self._pool.take(call.endpoint)) is not None:
             try:
                 return await wait_async(connection, connection.post(packed), call.give_up, Broken)
             except NotSent:
-                if not old:
-                    raise
+                pass
             finally:
                 self._pool.give_back(connection)
+        connection = self.new_connection(call.endpoint)
+        try:
+            found = await addresses_async(call.endpoint, call.open_by)
+            await wait_async(connection, connection.open(found), call.open_by, NotSent)
+            return await wait_async(connection, connection.post(packed), call.give_up, Broken)
+        finally:
+            self._pool.give_back(connection)
 
     def new_connection(self, endpoint: Endpoint) -> Connection:
         """Not open yet."""

@@ -16,6 +16,7 @@ from leasehold._core.driver import drive
 from leasehold._core.light_typing import Any, TypeVar
 from leasehold.errors import LeaseholdError
 from leasehold.stores.etcd import failures
+from leasehold.stores.etcd.connection import Broken
 from leasehold.stores.etcd.failures import Refused
 from leasehold.stores.etcd.gateway import Call, Gateway
 from leasehold.stores.etcd.http import Reply
@@ -44,7 +45,7 @@ class Lease:
         self._start()
 
     def _start(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._granted = False
@@ -120,10 +121,12 @@ class Lease:
     # ------------------------------------------------------------ the thread
 
     def _begin(self) -> None:
+        """Under the lock."""
         if self._thread is None:
             self._needed_at = time.monotonic()
-            self._thread = threading.Thread(target=self._keep, name="leasehold-etcd-lease", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._keep, name="leasehold-etcd-lease", daemon=True)
+            thread.start()
+            self._thread = thread  # not before: an interrupt leaves none here that does not run
 
     def _keep(self) -> None:
         wake, pause = self._wake, EVERY
@@ -154,7 +157,9 @@ class Lease:
         number = self.number
         if number != NO_LEASE:
             found = yield from self._ask(KEEPALIVE, f'{{"ID":"{number}"}}', give_up, failures.NOT_FOUND)
-            if "TTL" not in found.get("result", found):  # it was told to us in this way, or with an error
+            if found and "result" not in found:
+                raise failures.unreachable(self._gateway.server, Broken("it cannot keep a lease alive now"))
+            if "TTL" not in found.get("result", ()):  # that is how etcd says so, or with the error
                 self.ended(number)
         with self._lock:
             missing = [key for key in self._news if key not in self._announced]
@@ -210,7 +215,7 @@ class Lease:
             self._news.clear()
             self._announced.clear()
             self._wake.set()
-        if thread is not None:
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
         self._revoke(number)
 

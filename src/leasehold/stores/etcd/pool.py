@@ -18,7 +18,7 @@ class Pool:
         self._start()
 
     def _start(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come here in the middle of a call
         self._idle: dict[Endpoint, list[Connection]] = {}
         self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
 

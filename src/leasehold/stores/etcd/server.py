@@ -8,13 +8,14 @@ from leasehold._core.driver import drive, drive_async
 from leasehold._core.light_typing import Any
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.etcd import failures
+from leasehold.stores.etcd.connection import Broken
 from leasehold.stores.etcd.failures import Refused
 from leasehold.stores.etcd.gateway import Call, Gateway
 from leasehold.stores.etcd.http import Reply
 from leasehold.stores.etcd.keys import Keys, decoded
 from leasehold.stores.etcd.lease import Lease
 from leasehold.stores.etcd.streams import NODELETE, NOPUT
-from leasehold.stores.etcd.transactions import MOST_PARTS, Transactions, harmless, joins, together
+from leasehold.stores.etcd.transactions import MOST_PARTS, NO_LEASE, Transactions, harmless, joins, together
 from leasehold.stores.etcd.urls import Target, from_url
 from leasehold.stores.etcd.watches import Event, Watch, Watches
 from leasehold.stores.record.requests import Join, Outcome, Place, Record, Request, Sight, Watching
@@ -66,55 +67,61 @@ class EtcdRecords:
         """One transaction."""
         made = [place for request in requests for place in joins(request)]
         try:
-            lease, found = yield from self._transact(requests, made, give_up)
+            found = yield from self._transact(requests, made, give_up)
         except Refused as error:
             failure: LeaseholdError = failures.refused(self.server, error)
         except (StoreUnavailable, OutcomeUnknown) as error:
-            failure = error
+            failure = error.with_traceback(None)  # which leads back to this frame
         else:
-            replies = self._transactions.read(requests, found, lease)
-            self._remember(requests, replies, int(found["header"]["revision"]))
-            return replies
+            try:
+                replies = self._transactions.read(requests, found, self._lease.number)
+            except (LookupError, TypeError, ValueError, AttributeError, StopIteration):
+                failure = failures.unanswered(self.server, Broken("its reply is not one of etcd"))
+            else:
+                self._remember(requests, replies, int(found["header"]["revision"]))
+                return replies
         if made and isinstance(failure, StoreUnavailable):
-            self._unexpect_places(made)
+            self._forget_new(made)
         return [self._failure(request, failure) for request in requests]
 
     def _transact(
         self, requests: Sequence[Request], made: Sequence[tuple[str, Join]], give_up: float
-    ) -> Generator[Call, Reply, tuple[int, dict[str, Any]]]:
-        """etcd's reply, and the number of our lease. When the lease of a new place is gone, nothing was done: it is
-        tried once more, with a new one."""
-        only_reads = harmless(requests)
-        for last in (False, True):
-            lease = self._lease.number
-            if made:
-                lease = yield from self._lease.ready(give_up)
-                self._expect_places(made)
-            body = self._transactions.write(requests, lease)
-            try:
-                return lease, (yield from self._gateway.post(TXN, body, give_up, only_reads))
-            except Refused as error:
-                if last or not made or error.code != failures.NOT_FOUND:
-                    raise
-            self._lease.ended(lease)
-        raise AssertionError("unreachable")
+    ) -> Generator[Call, Reply, dict[str, Any]]:
+        """etcd's reply. When the lease of a new place is gone, nothing was done: it is tried once more, with a new
+        one."""
+        if not made:
+            body = self._transactions.write(requests, NO_LEASE)
+            return (yield from self._gateway.post(TXN, body, give_up, harmless(requests)))
+        lease = yield from self._lease.ready(give_up)
+        try:
+            return (yield from self._make_places(requests, made, lease, give_up))
+        except Refused as error:
+            if error.code != failures.NOT_FOUND:
+                raise
+        self._lease.ended(lease)
+        lease = yield from self._lease.ready(give_up)
+        return (yield from self._make_places(requests, made, lease, give_up))
+
+    def _make_places(
+        self, requests: Sequence[Request], made: Sequence[tuple[str, Join]], lease: int, give_up: float
+    ) -> Generator[Call, Reply, dict[str, Any]]:
+        """The lease stays while these may exist."""
+        for resource, join in made:
+            self._lease.add_place(resource, self._keys.place(resource, join.owner))
+        return (yield from self._gateway.post(TXN, self._transactions.write(requests, lease), give_up))
 
     @staticmethod
     def _failure(request: Request, failure: LeaseholdError) -> LeaseholdError:
         """Each request has an error of its own. What only reads has never an unknown outcome."""
         kind = StoreUnavailable if harmless((request,)) else type(failure)
         error = kind(str(failure))
-        error.__cause__ = failure.__cause__
+        cause = failure.__cause__
+        error.__cause__ = cause.with_traceback(None) if cause is not None else None
         return error
 
     # ------------------------------------------------------------ what is known from replies
 
-    def _expect_places(self, made: Sequence[tuple[str, Join]]) -> None:
-        """The lease stays while these may exist."""
-        for resource, join in made:
-            self._lease.add_place(resource, self._keys.place(resource, join.owner))
-
-    def _unexpect_places(self, made: Sequence[tuple[str, Join]]) -> None:
+    def _forget_new(self, made: Sequence[tuple[str, Join]]) -> None:
         for resource, join in made:
             self._lease.remove_places(resource, [self._keys.place(resource, join.owner)])
 
@@ -162,7 +169,7 @@ class EtcdRecords:
             changed(_record(resource, events[-1]) if events else None)
 
         watch = Watch(self._keys.records + resource, revision + 1, "", happened, revision=record.revision)
-        self._add_watch(watch, known=bool(revision))
+        self._watches.add(watch, known=bool(revision))  # without one, nobody knows what happened since
         return watch
 
     def watch_place(self, resource: str, place: Place, changed: Callable[[Record | None], None]) -> Watching:
@@ -170,16 +177,8 @@ class EtcdRecords:
         if seen is None or not any(one.number == place.number for one in seen.places or ()):
             revision = place.number
         watch = Watch(place.key, revision + 1, NOPUT, lambda _: changed(None), revision=place.number)
-        self._add_watch(watch, known=True)
+        self._watches.add(watch)
         return watch
-
-    def _add_watch(self, watch: Watch, known: bool) -> None:
-        """Without a revision to begin behind, it is not known what happened since: the caller looks again."""
-        if known:
-            self._watches.add(watch)
-        else:
-            watch.done = True
-            watch.happened(None)
 
     def hear(self, address: str, receive: Callable[[str], None]) -> Watching:
         return Hearing(self._lease, self._watches, self._keys.news(address), receive)

@@ -155,7 +155,7 @@ class Reader:
     def __init__(self, gateway: Gateway, probe_key: str) -> None:
         self._gateway = gateway
         self._probe_body = f'{{"key":"{encoded(probe_key)}","keys_only":true}}'.encode()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._over = False
         self._new: list[Watch] = []
         self._later: list[tuple[float, Watch]] = []  # whose turn comes at that time: to fire, or to go on if lasting
@@ -172,12 +172,15 @@ class Reader:
 
     # ------------------------------------------------------------ from any thread
 
-    def add(self, watch: Watch) -> bool:
+    def add(self, watch: Watch, known: bool) -> bool:
         """False: it has ended."""
         with self._lock:
             if self._over:
                 return False
-            self._new.append(watch)
+            if known:
+                self._new.append(watch)
+            else:
+                self._later.append((time.monotonic() + PAUSE, watch))
         watch.belongs_to(self)
         self.wake()
         return True
@@ -273,23 +276,27 @@ class Reader:
         stream.steps = self._read(stream)
 
     def _tidy(self) -> None:
-        """Begin what is new, and send what is to be sent. A member is probed as long as something is watched there."""
+        """Begin what is new, and send what is to be sent."""
         stream = self._stream
-        if stream is None:
-            return
-        stream.cancel_done()
-        if not stream.events:
-            self._resume(stream)
-        elif stream.begun:
-            self._flush(stream)
-        watching = self._stream is not None and bool(self._stream.live)
-        if self._probe is not None and not watching:
-            self._probe.close()
+        if stream is not None:
+            stream.cancel_done()
+            if stream.begun:
+                self._flush(stream)
+        while self._stream is not None and not self._stream.events:  # one that fails may open the next
+            self._resume(self._stream)
+        self._watch_over()
+
+    def _watch_over(self) -> None:
+        """The member of the stream is probed as long as something is watched there."""
+        stream, probe = self._stream, self._probe
+        endpoint = stream.endpoint if stream is not None and stream.live else None
+        if probe is not None and probe.endpoint != endpoint:
+            probe.close()
             self._probe = None
-        elif self._probe is None and watching:
-            self._probe = Task(self._gateway.first, self._gateway)
-            self._probe.steps = self._ask(self._probe)
-            self._resume(self._probe)
+        if self._probe is None and endpoint is not None:
+            probe = self._probe = Task(endpoint, self._gateway)
+            probe.steps = self._ask(probe)
+            self._resume(probe)
         if self._probe is not None and not self._probe.events and self._unchecked:
             self._resume(self._probe)
 

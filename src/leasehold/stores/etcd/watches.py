@@ -16,15 +16,17 @@ class Watches:
     def __init__(self, gateway: Gateway, probe_key: str) -> None:
         self._gateway = gateway
         self._probe_key = probe_key
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._reader: Reader | None = None
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: Watch, known: bool = True) -> None:
+        """``known``: what it is to begin behind. Otherwise it fires soon, and the caller looks again."""
         with self._lock:
-            if self._reader is None or not self._reader.add(watch):
-                self._reader = Reader(self._gateway, self._probe_key)
-                self._reader.add(watch)
-                self._reader.start()
+            if self._reader is None or not self._reader.add(watch, known):
+                reader = Reader(self._gateway, self._probe_key)
+                reader.start()
+                self._reader = reader  # not before: an interrupt leaves none here that nobody runs
+                reader.add(watch, known)
 
     def fire_all(self) -> None:
         """Everybody looks again."""
@@ -42,7 +44,7 @@ class Watches:
     def forked(self) -> None:
         """In a child."""
         reader = self._reader
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._reader = None
         if reader is not None:
             reader.forked()
