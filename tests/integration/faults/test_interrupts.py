@@ -97,7 +97,11 @@ def test_an_interrupt_on_every_line(url: str, other: leasehold.Leasehold) -> Non
             use = user.use(familiar(user, number), places)
             if not places.where:
                 break
-            expect_sound(user, other, use)
+            try:
+                expect_sound(user, other, use)
+            except AssertionError as error:
+                error.add_note(f"after an interrupt at {places.where}")
+                raise
             known |= places.lines
     assert len(known) > 50
 

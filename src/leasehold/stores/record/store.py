@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from random import random
+from weakref import WeakValueDictionary
 
 from leasehold._core.driver import drive, drive_async
 from leasehold._core.light_typing import Any
@@ -42,7 +43,8 @@ class RecordStore:
         self._server = server
         self._turns = Turns(server, self.clock, self._deliver, random)
         self._cleaner = Cleaner(self._clean_up, lambda: bool(self._turns.unfinished))
-        self._boxes: dict[str, Mailbox | HolderMailbox] = {}
+        # Weakly: a connection that an interrupt kept from being given back is collected.
+        self._boxes: WeakValueDictionary[str, Mailbox | HolderMailbox] = WeakValueDictionary()
         self._heard: dict[str, Watching] = {}
         self._forks = 0
         self._count = 0
@@ -223,7 +225,7 @@ class RecordStore:
 
     def forked(self) -> None:
         self._forks += 1
-        self._boxes, self._heard = {}, {}
+        self._boxes, self._heard = WeakValueDictionary(), {}
         self._cleaner.forked()
         self._server.forked()
         self._turns.forked()
