@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 from leasehold.errors import LeaseholdError
@@ -64,7 +64,9 @@ class Gateway:
         """The reply to a request, from the first member that answers. ``harmless``: it may be sent again, and a failure
         is never unknown. Raises Refused (nothing was done), StoreUnavailable or OutcomeUnknown."""
         failure: LeaseholdError | None = None
-        for endpoint, limit, open_by in self._tries(give_up):
+        order = self._order
+        for place, endpoint in enumerate(order, 1):
+            limit, open_by = self._limits(len(order) - place, give_up)
             try:
                 return (yield from self._post_to(endpoint, path, body, open_by if harmless else limit, open_by))
             except NotSent as error:
@@ -85,17 +87,14 @@ class Gateway:
         assert failure is not None  # noqa: S101 # there is at least one member
         raise failure
 
-    def _tries(self, give_up: float) -> Iterator[tuple[Endpoint, float, float]]:
-        """Each member, until when it may take, and until when it may take to connect: one that hangs costs at most half
-        of what is left, as long as there are others."""
-        order = self._order
-        for others, endpoint in zip(range(len(order) - 1, -1, -1), order, strict=True):
-            if others:
-                now = time.monotonic()
-                limit = now + (give_up - now) / 2
-                yield endpoint, limit, min(limit, now + HANGS)
-            else:
-                yield endpoint, give_up, give_up
+    def _limits(self, others: int, give_up: float) -> tuple[float, float]:
+        """Until when a member may take, and until when it may take to connect: one that hangs costs at most half of
+        what is left, as long as there are others."""
+        if not others:
+            return give_up, give_up
+        now = time.monotonic()
+        limit = now + (give_up - now) / 2
+        return limit, min(limit, now + HANGS)
 
     def distrust(self, endpoint: Endpoint) -> None:
         """Another member is tried first from now on."""
