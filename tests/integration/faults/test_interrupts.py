@@ -87,7 +87,9 @@ def test_an_interrupt_at_every_place(
         assert found > expected * 0.9, "it was used in the same way"
 
 
-@pytest.mark.parametrize("url", ["postgresql", "etcd", "zookeeper"], indirect=True)
+@pytest.mark.parametrize(
+    "url", ["postgresql", pytest.param("etcd", marks=pytest.mark.soak), "zookeeper"], indirect=True
+)
 def test_an_interrupt_on_every_line(url: str, other: leasehold.Leasehold) -> None:
     """One place of each line, of a store where every place takes too long."""
     known: set[Line] = set()

@@ -124,6 +124,7 @@ class Turns:
         self._watchers: dict[str, Watching] = {}
         self._idle: dict[str, tuple[int, int]] = {}  # resource -> the first place, and since when it takes nothing
         self._swept = ""
+        self._replied = False
         self.unfinished: dict[str, ops.Withdraw] = {}  # withdrawals to be repeated until they are answered
 
     def execute(self, op: ops.StoreOp) -> Flow:
@@ -247,7 +248,7 @@ class Turns:
     def _turn(self, steps: Sequence[Any]) -> Flow:
         """All of the steps in one change; returns a draft for each that was tried."""
         names = tuple([step.resource for step in steps])
-        known = [self._known.get(name) for name in names]
+        known = [self._known.get(step.resource) or self._unknown(step) for step in steps]
         looked = None in known or any(one is not None and one.stale for one in known)
         if looked:
             known = yield from self._look(names)
@@ -271,6 +272,13 @@ class Turns:
             ]
             tries += 1
             yield from self._again(tries)
+
+    def _unknown(self, step: Any) -> Known | None:
+        """A resource of which nothing is known is claimed as one that nobody has: if that is wrong, the refusal tells
+        what there is. Only when a reply has shown what time it is at the server, since that is in the fence."""
+        if type(step) is not ops.Claim or not self._replied:
+            return None
+        return Known(Record(step.resource), text.EMPTY, {}, 0)
 
     def _look(self, names: tuple[str, ...]) -> Generator[Any, Any, list[Known | None]]:
         sight: Sight = yield Look(names)
@@ -480,6 +488,7 @@ class Turns:
 
     def _note(self, record: Record, kept: Kept | None = None) -> Known:
         """Remember a record that was read or written just now; ``kept`` is what it says, where that is known."""
+        self._replied = True
         now = self._instant()
         before = self._known.get(record.resource)
         kept = _kept(record) if kept is None else kept
