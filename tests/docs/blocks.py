@@ -13,9 +13,9 @@ PAGES = [*FIRST_PAGES, *(page for folder in ("docs", "examples") for page in sor
 
 RUN = ("python", "console")
 # Words for a person, or for another program. `sh` is what a reader types once and a test must not: it installs
-# packages, starts servers or takes long; so it may begin with nothing but these.
+# packages, starts or administers servers, or takes long; so it may begin with nothing but these.
 SHOWN = ("text", "sh", "toml", "yaml", "ini", "json", "sql", "promql")
-TYPED_ONCE = ("pip install", "make ", "docker run", "redis-server", "python -m examples.")
+TYPED_ONCE = ("pip install", "make ", "docker run", "redis-server", "etcdctl ", "zkCli.sh ", "python -m examples.")
 
 OPENING = re.compile(r"^(`{3,})(.*)$")
 HIDDEN = re.compile(r"^(?:[ \t]+`{3}|[ \t]*~{3}).*", re.MULTILINE)  # fences that GitHub knows and we do not look for

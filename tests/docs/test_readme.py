@@ -35,9 +35,11 @@ SENTINELS = {
     '[("s1", 26379), ("s2", 26379), ("s3", 26379)]': "addresses",
 }
 CLUSTER = "redis+cluster://localhost:7000,localhost:7001"
+# In a URL, for another client or on a command line: the fixture that gives the server.
+ENSEMBLES = {"localhost:2379": "etcd_of_page", "localhost:2181": "zookeeper_of_page"}
 ELSEWHERE = re.compile(
     r"(?:redis|unix|valkey)s?(?:[+]cluster)?://|(?:postgresql|mysql|mariadb)\S*://(?!app:secret@/)"
-    r"|localhost|\b(?:Redis|Valkey)\(|redis-cli (?!-u )"
+    r"|(?:etcds?|zk)://\w|localhost|\b(?:Redis|Valkey)\(|redis-cli (?!-u )"
 )
 SENDS_NOTHING = "README.md"  # it makes a coordinator for a server, and does not use it
 
@@ -55,7 +57,7 @@ def running(page: Path) -> str:
 def needs_a_server(page: Path) -> bool:
     """Does it name an address for which a server stands in?"""
     return name(page) != SENDS_NOTHING and any(
-        written in running(page) for written in (*ADDRESSES, *SENTINELS, CLUSTER, *databases.ADDRESSES)
+        written in running(page) for written in (*ADDRESSES, *SENTINELS, CLUSTER, *ENSEMBLES, *databases.ADDRESSES)
     )
 
 
@@ -195,6 +197,9 @@ def test_examples_run_on_a_server(
         replaced.update({written: str(getattr(sentinel, real)) for written, real in SENTINELS.items()})
     if CLUSTER in running(ROOT / page):
         replaced[CLUSTER] = request.getfixturevalue("redis_cluster").url
+    for written, fixture in ENSEMBLES.items():
+        if written in running(ROOT / page):
+            replaced[written] = f"127.0.0.1:{request.getfixturevalue(fixture).port}"
     for _ in range(2 if page in AGAIN else 1):
         done = run(ROOT / page, tmp_path, replaced)
         assert done.returncode == 0, f"an example of {page} failed:\n{done.stderr}"
@@ -208,7 +213,7 @@ def test_examples_turn_to_no_other_server(page: str) -> None:
 
 def elsewhere(code: str) -> list[str]:
     """What in this code leads to a server that has no stand-in."""
-    for written in (*ADDRESSES, CLUSTER, *databases.ADDRESSES):
+    for written in (*ADDRESSES, CLUSTER, *ENSEMBLES, *databases.ADDRESSES):
         code = code.replace(written, "")
     return ELSEWHERE.findall(code)
 
@@ -220,6 +225,8 @@ def elsewhere(code: str) -> list[str]:
         "postgresql://db.example/app",
         "mysql+pymysql://root@localhost:3306/app",
         'connect(host="localhost", user="app")',
+        "etcd://db1,db2,db3",
+        "zk://localhost/apps",
     ],
 )
 def test_an_address_without_a_stand_in_is_found(code: str) -> None:

@@ -36,8 +36,8 @@ WHY_NOT = {  # by the capability that is missing
     "shared": "a majority of nodes can agree on one holder, and not on which of several hold together",
     "groups": "the nodes cannot take several resources in one step. Take one lock after the other, in a fixed order",
     "handover": "a ticket could be good on some nodes and not on others. Release the lease, and acquire it anew",
-    "durability": "it cannot wait for replicas or for a disk. One Redis or Valkey can, also one that Sentinels watch, "
-    "and a Cluster, when connect() has connections of its own to it",
+    "durability": "it cannot wait for replicas or for a disk, or always does, as etcd and ZooKeeper do. One Redis or "
+    "Valkey can, also one that Sentinels watch, and a Cluster, when connect() has connections of its own to it",
     "evictions": "it could succeed on some nodes and not on others. Stop the holder, or let its lease expire",
 }
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()

@@ -54,7 +54,8 @@ ANSWERS: dict[tuple[str, object], str] = {
         "row that stands for it, and lock that."
     ),
     ("survives_failover", True): (
-        "The lock must survive a failover: a replica may not have the last grant when it takes over; a majority has."
+        "The lock must survive a failover: a replica may not have the last grant when it takes over; a majority has, "
+        "because each grant and each renewal waits for the disks of a majority."
     ),
     ("regions", True): (
         "Regions can be cut off from each other: then only a majority can go on, and one region waits."
@@ -111,13 +112,6 @@ WARNINGS = (
         "or idempotency, a paused owner still writes late.",
     ),
     Caution(
-        {"consensus": True},
-        "This lease needs a store with consensus, such as etcd or ZooKeeper, and there is none in this version. Until "
-        "there is one, a store can forget the lease and grant it a second time, after a step of a clock or, without a "
-        "synchronous standby, after a failover: use it to save work, and let the data refuse the second writer, by a "
-        "guard that checks the fence, a conditional update or a unique constraint.",
-    ),
-    Caution(
         {"long": True},
         "Split it into smaller durable steps if you can: each of them may then be repeated, and a takeover loses less.",
     ),
@@ -157,8 +151,8 @@ def _opened(*stores: str) -> str:
 
 NOWHERE = "none is needed"
 ONE_SERVER = f"{_opened('redis', 'sentinel', 'postgresql')}, with the watchdog"
-STANDBY = f"{_opened('postgresql')} with a synchronous standby"
-CONSENSUS = f"{STANDBY} or {_opened('redlock')}, until there is a store with consensus"
+CONSENSUS = _opened("etcd", "zookeeper")
+NO_GRANT_FORGOTTEN = f"{CONSENSUS}, or {_opened('postgresql')} with a synchronous standby"
 
 
 class Columns(NamedTuple):
@@ -206,10 +200,12 @@ def _store(rule: Rule, known: Facts) -> str:
     allow it."""
     if rule.lease == NO:
         return NOWHERE
-    apart = known.regions is True and known.duplicates != "harmless"
-    unknown = rule.lease == FENCED and None in (known.survives_failover, known.regions)
-    if rule.tool == "consensus store" or known.survives_failover is True or apart or unknown:
+    matters = rule.lease == FENCED  # what is not known counts as yes
+    apart = (known.regions is True and known.duplicates != "harmless") or (matters and known.regions is None)
+    if rule.tool == "consensus store" or apart:
         return CONSENSUS
+    if known.survives_failover is True or (matters and known.survives_failover is None):
+        return NO_GRANT_FORGOTTEN
     return ONE_SERVER
 
 
@@ -320,11 +316,9 @@ def _difference(ours: Columns, theirs: Columns) -> str:
 
 
 def _warnings(need: Need, decision: Decision) -> Iterator[str]:
-    """``trail``: the answer about an audit trail, unless the column of the transaction mentions it already.
-    ``consensus``: the lease should live in a store that does not exist yet."""
+    """``trail``: the answer about an audit trail, unless the column of the transaction mentions it already."""
     trail = "mentioned" if "{audit}" in decision.rule.transaction else need.audit
-    consensus = decision.columns.store == CONSENSUS
-    known = {**decision.known._asdict(), "tool": decision.rule.tool, "trail": trail, "consensus": consensus}
+    known = {**decision.known._asdict(), "tool": decision.rule.tool, "trail": trail}
     for one in WARNINGS:
         if all(known[field] == value for field, value in one.due.items()):
             yield one.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 from leasehold._core.durations import is_long, ttl_ms
@@ -56,11 +57,21 @@ def open_hold(url: str | None, namespace: str | None, observers: Iterable[Callab
     """The URL and the namespace, of the user or the environment, are configuration: 78 when they are wrong."""
     log.RECORDS.clear()  # the command itself reports what people should know
     try:
-        return connect(url, namespace=namespace, observers=observers)
+        hold = connect(url, namespace=namespace, observers=observers)
     except (InvalidRequest, Unsupported) as error:
         raise CommandEnded(ExitCode.CONFIG, "failed", str(error)) from error
     except LeaseholdError as error:
         raise failed(error) from error
+    _silence_kazoo()
+    return hold
+
+
+def _silence_kazoo() -> None:
+    """What kazoo logs would be printed, because nobody has configured logging. Our own errors say what happened."""
+    if "kazoo" in sys.modules:
+        import logging
+
+        logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
 def open_lock(request: RunRequest, output: Output) -> tuple[Leasehold, Lock]:

@@ -443,13 +443,15 @@ def connect(
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 
-    ``target`` is a URL: ``redis://host``, ``sqlite:///path`` (this host, every user that may write the file) or
-    ``memory://`` (this process); or a client of redis-py or valkey-py, whose server and settings are used and which is
-    never closed. Without one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is
-    the default of every lock; ``observers`` receive the events (``leasehold.observe``); ``hide_ids`` is a key under
-    which ids are hashed before they are stored; ``durability`` is that of every lease that asks for no other. In a
-    Redis Cluster (``redis+cluster://host1,host2``) each lock is in the slot of its own name; with ``slot="namespace"``
-    all locks of a namespace share one, so that ``all`` takes them.
+    ``target`` is a URL: ``redis://host``, ``postgresql://host/database``, ``etcd://host1,host2,host3``,
+    ``zk://host1,host2,host3/chroot``, ``sqlite:///path`` (this host, every user that may write the file) or
+    ``memory://`` (this process); or a client of redis-py, valkey-py or kazoo, a pool of psycopg's or an engine of
+    SQLAlchemy's, whose server and settings are used and which is never closed. Without one it is ``LEASEHOLD_URL``,
+    else the embedded store in the user's state folder. ``wait`` is the default of every lock; ``observers`` receive the
+    events (``leasehold.observe``); ``hide_ids`` is a key under which ids are hashed before they are stored;
+    ``durability`` is that of every lease that asks for no other. In a Redis Cluster (``redis+cluster://host1,host2``)
+    each lock is in the slot of its own name; with ``slot="namespace"`` all locks of a namespace share one, so that
+    ``all`` takes them.
 
     >>> import leasehold
     >>> with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:

@@ -64,5 +64,7 @@ def default_results(engine: Engine, driver: Any = None) -> ResultStore:
 
         return PostgresResultStore(store, asynchronous=driver is not None)
     raise Unsupported(
-        f"there is no result store beside {store.name}: say where to keep it, such as SQLResultStore(engine)"
+        f"a store on {store.name} keeps leases and no results: give a result store that all processes share, such as "
+        "store=SQLResultStore(engine) or store=RedisResultStore(client), which single_flight calls cache=; the command "
+        "leasehold cron needs another store, such as redis:// or postgresql://"
     )

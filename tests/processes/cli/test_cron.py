@@ -201,10 +201,12 @@ def test_a_wrong_grace(desk: Desk) -> None:
 
 @slow
 def test_a_store_that_is_away(desk: Desk) -> None:
-    """At the start it is 69; a bad URL is 78."""
+    """At the start it is 69; a bad URL is 78, and so is a store that keeps no history."""
     command = ["cron", EACH_SECOND, "job", "--", "true"]
     assert desk.run("--url", "redis://127.0.0.1:1", *command).returncode == 69
     assert desk.run("--url", "nowhere://", *command).returncode == 78
+    done = desk.run("--url", "etcd://127.0.0.1:1", *command)
+    assert (done.returncode, "leasehold cron needs another store, such as redis://" in done.stderr) == (78, True)
 
 
 @slow

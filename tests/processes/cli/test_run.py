@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -59,7 +60,7 @@ def test_exit_codes_of_the_command(desk: Desk, command: list[str], code: int, sa
         (["run", "job", "--url", "redis://127.0.0.1:1", "-n", "--", "true"], 69, "cannot be reached"),
         (["run", "job", "--url", "sqlite:////no/such/folder/x.db", "--", "true"], 69, "has no folder"),
         (["run", "job", "--url", "carrier-pigeon://loft", "--", "true"], 78, "unknown scheme"),
-        (["run", "job", "--url", "etcd://db", "--", "true"], 78, "no store for etcd"),
+        (["run", "job", "--url", "zk://", "--", "true"], 78, "the URL names no host"),
         (["--namespace", "", "--url", "nonsense", "run", "job", "--", "true"], 78, "no URL"),
         (["run", "job", "--ttl", "soon", "--", "true"], 2, "not a duration"),
         (["run", "job", "--ttl", "1ms", "--", "true"], 2, "between 50 ms and 24 h"),
@@ -99,6 +100,14 @@ def test_exit_codes_without_the_command(desk: Desk, arguments: list[str], code: 
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr and "Traceback" not in done.stderr
     assert not desk.path("ran").exists()
+
+
+@pytest.mark.parametrize("scheme", ["etcd", "zk"])
+def test_a_driver_prints_nothing(desk: Desk, scheme: str) -> None:
+    """One line of ours says that a server is not there: what its client library logs is not printed."""
+    done = desk.run("run", "job", "--url", f"{scheme}://127.0.0.1:1", "-n", "--", "true")
+    assert done.returncode == 69
+    assert re.fullmatch(r"leasehold: the store is unavailable: .*127[.]0[.]0[.]1:1 cannot be reached.*\n", done.stderr)
 
 
 def test_busy(desk: Desk) -> None:

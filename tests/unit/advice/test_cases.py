@@ -8,7 +8,7 @@ import pytest
 
 import leasehold
 from leasehold.advice import CASES, Need, advise
-from leasehold.advice.decision import CONSENSUS, ONE_SERVER
+from leasehold.advice.decision import CONSENSUS, NO_GRANT_FORGOTTEN, ONE_SERVER
 from leasehold.advice.rules import RULES
 from leasehold.advice.verdict import TOOLS
 from tests.support.tables import each
@@ -123,7 +123,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "strong consistency across services: the lock": (
         {"survives_failover": True, "duplicates": "costly", **EFFICIENCY},
-        {"tool": "lock", "store": CONSENSUS},
+        {"tool": "lock", "store": NO_GRANT_FORGOTTEN},
     ),
     "the database is the ground truth and the section is short": (
         {"work": "section", "duration": "200ms", **CORRECTNESS},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from leasehold import InvalidRequest
 from leasehold._core.schemes import OPENED
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import CONSENSUS, NOWHERE, ONE_SERVER, UNKNOWN, decide
+from leasehold.advice.decision import CONSENSUS, NO_GRANT_FORGOTTEN, NOWHERE, ONE_SERVER, UNKNOWN, decide
 from leasehold.advice.questions import CHOICES
 from leasehold.advice.rules import RULES
 from leasehold.advice.verdict import TOOLS
@@ -76,25 +76,26 @@ def test_efficiency_is_never_told_to_do_without() -> None:
 
 SYSTEMS = {
     "Redis": "redis", "Sentinel": "sentinel", "Cluster": "cluster", "Redlock": "redlock",
-    "SQLite": "sqlite", "etcd": "etcd", "ZooKeeper": "zk", "PostgreSQL": "postgresql",
+    "SQLite": "sqlite", "etcd": "etcd", "ZooKeeper": "zookeeper", "PostgreSQL": "postgresql",
 }  # fmt: skip
 
 
 def test_only_what_connect_opens_is_recommended() -> None:
     """Whatever the need, each system that it is sent to is in the list of those that connect opens."""
-    recommended = {decide(need).columns.store for need in needs()}
-    assert recommended == {NOWHERE, ONE_SERVER, CONSENSUS}
+    failover = [replace(need, survives_failover=True) for need in needs()[::7]]
+    recommended = {decide(need).columns.store for need in (*needs(), *failover)}
+    assert recommended == {NOWHERE, ONE_SERVER, CONSENSUS, NO_GRANT_FORGOTTEN}
     named = {name for store in recommended for word, name in SYSTEMS.items() if word in store}
-    assert "redis" in named and named <= set(OPENED)
+    assert named == {"redis", "sentinel", "postgresql", "etcd", "zookeeper"} <= set(OPENED)
 
 
-def test_a_need_of_consensus_is_told_what_to_do_until_then() -> None:
-    """Where no store fits, the verdict says what is missing, and what refuses the second writer meanwhile."""
-    for need in needs()[::5]:
-        verdict = advise(need)
-        told = [one for one in verdict.warnings if "needs a store with consensus" in one]
-        assert len(told) == (verdict.store == CONSENSUS)
-        assert all("guard" in one and "constraint" in one and "none in this version" in one for one in told)
+def test_consensus_is_for_leases_that_must_not_be_forgotten() -> None:
+    """A lease that only saves work needs no majority, unless somebody says so; where nothing else could refuse the
+    second writer, it is etcd or ZooKeeper."""
+    for need in needs():
+        columns = decide(need).columns
+        asked = columns.lease == "yes, with its fence" or columns.tool == "consensus store"
+        assert (columns.store == CONSENSUS) == asked
 
 
 @given(ANSWERS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import CONSENSUS, ONE_SERVER, WARNINGS
+from leasehold.advice.decision import CONSENSUS, NO_GRANT_FORGOTTEN, ONE_SERVER, WARNINGS
 from tests.unit.advice.needs import needs
 
 
@@ -74,7 +74,17 @@ def test_a_lease_that_matters_lives_where_nothing_is_forgotten() -> None:
     assert advise(Need.of(need)).store == CONSENSUS
     told = {**need, "survives_failover": False, "regions": False}
     assert advise(Need.of(told)).store == ONE_SERVER
+    assert advise(Need.of({**need, "regions": False})).store == NO_GRANT_FORGOTTEN
     assert "survive a failover is not known, and counts as yes" in reasons(**need, regions=False)
+    assert "partitions between regions are expected is not known, and counts as yes" in reasons(**need)
+
+
+def test_a_failover_that_must_not_forget() -> None:
+    """A majority has each grant, and so has a synchronous standby; what that costs is said."""
+    need = {"protects": "efficiency", "duplicates": "costly", "survives_failover": True}
+    assert advise(Need.of(need)).store == NO_GRANT_FORGOTTEN
+    assert "waits for the disks of a majority" in reasons(**need)
+    assert advise(Need.of({**need, "regions": True})).store == CONSENSUS
 
 
 def test_regions_that_can_be_cut_off() -> None:

@@ -401,10 +401,6 @@ BAD_URLS = {
     "unknown scheme": "http://example.org",
     "no scheme before the slashes": "://localhost",
 }
-LATER_URLS = [
-    "etcd://a",
-    "zk://a/chroot",
-]
 SECRET_URLS = [
     "redis://user:hunter2@localhost:port/0",
     "redis://user:hunter2@localhost/0?retries=3",
@@ -413,7 +409,12 @@ SECRET_URLS = [
     "redis+sentinel://user:hunter2/x@a,b/service",
     "redis+sentinel://:x@a/service?sentinel_password=x&sentinel_hunter2",
     "postgresql://user:hunter2@localhost:port/db",
-    "etcd://user:hunter2@localhost",
+    "etcd://user:hunter2@localhost:port",
+    "etcd://user:hunter2/x@localhost",
+    "etcd://user:hunt?hunter2@localhost",
+    "zk://user:hunter2@localhost:port",
+    "zk://user:hunter2/x@localhost",
+    "zk://user:hunt?hunter2@localhost",
     "sqlite://user:hunter2@localhost/leases.db",
     "sqlite:///leases.db?password=hunter2",
     "sqlite://user:hunt?hunter2@localhost/leases.db",
@@ -439,14 +440,6 @@ def test_an_option_that_is_refused_is_named(url: str) -> None:
     """By stores that take none. Those of Redis are named by its own tests."""
     with pytest.raises(InvalidRequest, match=r"takes no options: leave out timeout$"):
         leasehold.connect(url)
-
-
-@each("url", LATER_URLS)
-@each("connect", [leasehold.connect, leasehold.aio.connect])
-def test_a_store_of_a_later_version_is_unsupported(connect: Callable[..., Any], url: str) -> None:
-    """A pinned scheme that this version has no store for yet is Unsupported, and the message names it."""
-    with pytest.raises(Unsupported, match=url.partition("://")[0].replace("+", "[+]")):
-        connect(url)
 
 
 @each("url", SECRET_URLS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from random import random
@@ -67,9 +67,13 @@ class RecordStore:
         return reply
 
     def _begin(self, op: StoreOp, forks: int | None) -> Flow:
-        if isinstance(op, Group) and len(op.steps) > self._server.most_parts:
-            raise Unsupported(f"all() takes at most {self._server.most_parts} resources on {self.name}")
         return self._turns.execute(op)
+
+    def check_together(self, resources: Collection[str]) -> None:
+        """Unsupported, if these are more than one change takes."""
+        most = self._server.most_parts
+        if len(resources) > most:
+            raise Unsupported(f"all() takes at most {most} resources on {self.name}, which changes them in one step")
 
     def _run(self, flow: Flow, op: StoreOp | None, give_up: float, forks: int | None) -> Any:
         """On the calling thread."""
