@@ -129,9 +129,10 @@ def show_cell(
         data.judge(cell)
 
 
-def show_a_small_step(target: Target, happens: Event) -> None:
+def show_a_small_step(target: Target, happens: Event, second_target: Target | None = None) -> None:
     """A clock is set by less than what the table states: exclusion is kept."""
-    show_cell(Cell("holds", "holds", "holds", "It is set by less than that.", ""), target, happens)
+    kept = Cell("holds", "holds", "holds", "It is set by less than that.", "")
+    show_cell(kept, target, happens, second_target=second_target)
 
 
 def _two_holders(first: Leasehold, second: Leasehold, data: Writer, happens: Event) -> tuple[Lease, Lease]:
