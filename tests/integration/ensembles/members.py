@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tests.support.servers.etcd import EtcdEnsemble
+from tests.support.servers.proxy import Proxy
 from tests.support.servers.server import Server
 from tests.support.servers.zookeeper import ZooKeeperEnsemble
 
@@ -95,7 +96,9 @@ class ZooKeeperMembers:
         return list(self.ensemble.followers)
 
     def cut_off(self, server: Any) -> None:
+        """What is connected falls silent; new connections are refused: members that wait for one elect nobody."""
         self.ensemble.cut_off(server)
+        self.ensemble._each_link_of(server, Proxy.refuse)
 
     def heal(self) -> None:
         for one in self.servers:

@@ -196,7 +196,11 @@ def sockets(ports: set[int]) -> list[str]:
 Fault = Callable[[], object]
 
 
-def survived(members: Members, fault: Fault, *servers: Any) -> None:
+def nothing() -> None:
+    """What is healed by itself."""
+
+
+def survived(members: Members, fault: Fault, *servers: Any, before_healing: Fault = nothing) -> None:
     """The holder goes on through the fault: its lease is renewed afterwards, and those who wait get it next."""
     with stage(members) as played:
         holder = played.hold(*servers)
@@ -206,5 +210,6 @@ def survived(members: Members, fault: Fault, *servers: Any) -> None:
         renewed = now() + TTL  # a deadline that only a renewal after the fault can give
         until(lambda: holder.lost or holder.wrong or holder.lease.deadline > renewed, "its lease is renewed")
         assert not holder.lost and not holder.wrong, "the lease was lost"
+        before_healing()
         members.heal()
 
