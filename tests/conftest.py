@@ -7,7 +7,12 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "tests.support.servers.fixtures", "tests.support.servers.database_fixtures"]
+pytest_plugins = [
+    "pytester",
+    "tests.support.servers.fixtures",
+    "tests.support.servers.database_fixtures",
+    "tests.support.servers.ensemble_fixtures",
+]
 
 for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     # nohup, and a shell that starts us in the background, have us ignore them; programs that tests start would inherit

@@ -92,15 +92,26 @@ class Writer:
 
 
 def show(
-    store: str, event: str, target: Target, happens: Event, heals: Event = nothing, second_target: Target | None = None
+    store: str,
+    event: str,
+    target: Target,
+    happens: Event,
+    heals: Event = nothing,
+    second_target: Target | None = None,
+    ttl: float = TTL,
 ) -> None:
     """While somebody holds a lease, ``happens()``; then another claims it, on its own side of a network if need be. All
-    is as the table says."""
-    show_cell(TABLE[store][event], target, happens, heals, second_target)
+    is as the table says. ``ttl`` is that of a holder that renews: longer than the store is away."""
+    show_cell(TABLE[store][event], target, happens, heals, second_target, ttl)
 
 
 def show_cell(
-    cell: Cell, target: Target, happens: Event, heals: Event = nothing, second_target: Target | None = None
+    cell: Cell,
+    target: Target,
+    happens: Event,
+    heals: Event = nothing,
+    second_target: Target | None = None,
+    ttl: float = TTL,
 ) -> None:
     """The same for a cell that the caller has."""
     with ExitStack() as stack:
@@ -113,9 +124,15 @@ def show_cell(
             old, new = _two_holders(first, second, data, happens)
             heals()
         else:
-            old, new = _one_after_the_other(cell, first, second, data, happens, heals)
+            old, new = _one_after_the_other(cell, (first, second), data, happens, heals, ttl)
         _fences(cell, old, new, data, second)
         data.judge(cell)
+
+
+def show_a_small_step(target: Target, happens: Event, second_target: Target | None = None) -> None:
+    """A clock is set by less than what the table states: exclusion is kept."""
+    kept = Cell("holds", "holds", "holds", "It is set by less than that.", "")
+    show_cell(kept, target, happens, second_target=second_target)
 
 
 def _two_holders(first: Leasehold, second: Leasehold, data: Writer, happens: Event) -> tuple[Lease, Lease]:
@@ -129,10 +146,11 @@ def _two_holders(first: Leasehold, second: Leasehold, data: Writer, happens: Eve
 
 
 def _one_after_the_other(
-    cell: Cell, first: Leasehold, second: Leasehold, data: Writer, happens: Event, heals: Event
+    cell: Cell, parties: tuple[Leasehold, Leasehold], data: Writer, happens: Event, heals: Event, ttl: float
 ) -> tuple[Lease, Lease]:
     """The second is granted when the first has released its lease, or knows that it lost it, and not before (I1)."""
-    old = claim(first, ttl=TTL).lease
+    first, second = parties
+    old = claim(first, ttl=ttl).lease
     ends: list[float] = []
     old.on_lost(lambda _: ends.append(now()))
     assert data.write(old)
@@ -236,12 +254,12 @@ def _outlived(store: str, event: str, url: str, holder: Process, harm: signal.Si
 # ---------------------------------------------------------------- claims
 
 
-def claim(hold: Leasehold, **options: float) -> Grant:
+def claim(hold: Leasehold, resource: str = RESOURCE, **options: float) -> Grant:
     """The lease, as soon as the store can be reached and grants it."""
     end = now() + PATIENCE
     while True:
         try:
-            lease = hold.lock(RESOURCE, **options).acquire(wait=PATIENCE)  # type: ignore[arg-type]  # ttl and renew
+            lease = hold.lock(resource, **options).acquire(wait=PATIENCE)  # type: ignore[arg-type]  # ttl and renew
         except (OutcomeUnknown, StoreUnavailable):
             assert now() < end, "the store cannot be reached"
             continue

@@ -48,6 +48,7 @@ EVENTS = {
     "crash_synchronous": "the store crashes, with a logged table and synchronous_commit on",
     "crash_asynchronous": "the store crashes, with a logged table and synchronous_commit off",
     "crash_unlogged": "the store crashes, with an unlogged table",
+    "crash_ensemble": "all members of an ensemble crash, with their disks kept",
     "failover": "a replica takes over",
     "failover_synchronous": "a synchronous standby takes over",
     "slot_move": "slots move to another node",
@@ -99,6 +100,7 @@ NO_REPLICAS = never("There are no replicas.")
 NO_SLOTS = never("There are no slots.")
 NO_TABLE = never("There is no table of a database server.")
 NO_TABLES = {"crash_synchronous": NO_TABLE, "crash_asynchronous": NO_TABLE, "crash_unlogged": NO_TABLE}
+NO_CONSENSUS = {"crash_ensemble": never("There is no log that a majority of members agrees on.")}
 ASYNCHRONOUS = never("Replication of Redis is asynchronous.")
 NO_NETWORK = never("There is no network between the store and its users.")
 NO_EVICTION = never("It never deletes what is held to save memory.")
@@ -123,6 +125,7 @@ _memory = {
     "crash_always": NO_SERVER,
     "crash_file": never("Nothing is written to a file."),
     **NO_TABLES,
+    **NO_CONSENSUS,
     "failover": NO_REPLICAS,
     "failover_synchronous": NO_REPLICAS,
     "slot_move": NO_SLOTS,
@@ -172,6 +175,7 @@ _sqlite = {
         f"{SQLITE}::test_the_host_loses_power",
     ),
     **NO_TABLES,
+    **NO_CONSENSUS,
     "failover": NO_REPLICAS,
     "failover_synchronous": NO_REPLICAS,
     "slot_move": NO_SLOTS,
@@ -253,6 +257,7 @@ _redis = {
     ),
     "crash_file": never("Its persistence decides: see the lines above."),
     **NO_TABLES,
+    **NO_CONSENSUS,
     "failover": never("One server has no replica that takes over: behind Sentinel or a managed service, see there."),
     "failover_synchronous": never("One server has no standby."),
     "slot_move": NO_SLOTS,
@@ -312,6 +317,7 @@ _sentinel = {
     "crash_always": CRASH_WHOLE.shown_by(f"{SENTINEL}::test_kill_9_of_a_primary_under_appendfsync_always"),
     "crash_file": _redis["crash_file"],
     **NO_TABLES,
+    **NO_CONSENSUS,
     "failover": FAILOVER.shown_by(f"{SENTINEL}::test_failover_with_the_link_cut"),
     "failover_synchronous": ASYNCHRONOUS,
     "slot_move": NO_SLOTS,
@@ -341,6 +347,7 @@ _cluster = {
     "crash_always": CRASH_WHOLE.shown_by(f"{CLUSTER}::test_kill_9_of_a_primary_under_appendfsync_always"),
     "crash_file": _redis["crash_file"],
     **NO_TABLES,
+    **NO_CONSENSUS,
     "failover": FAILOVER.shown_by(f"{CLUSTER}::test_failover_with_the_link_cut"),
     "failover_synchronous": ASYNCHRONOUS,
     "slot_move": _holds(
@@ -389,6 +396,7 @@ _redlock = {
     "crash_always": QUARANTINE.shown_by(f"{REDLOCK}::test_restart_under_appendfsync_always"),
     "crash_file": _redis["crash_file"],
     **NO_TABLES,
+    **NO_CONSENSUS,
     "failover": never("Nodes are independent: a replica, or several nodes of one Cluster, are refused."),
     "failover_synchronous": never("Nodes are independent of each other."),
     "slot_move": NO_SLOTS,
@@ -449,6 +457,7 @@ _postgresql = {
         "The table is empty after a crash, and every lease may be granted again at once; fences go on from the clock.",
         f"{POSTGRESQL}::test_kill_9_with_an_unlogged_table",
     ),
+    **NO_CONSENSUS,
     "failover": _lost(
         "An asynchronous standby may lack the last grants, and every standby lacks an unlogged table. Fences grow "
         "unless the clock of the standby is behind by more than the outage.",
@@ -474,6 +483,79 @@ _postgresql = {
     "restore": RESTORED.shown_by(f"{POSTGRESQL}::test_a_backup_is_put_back"),
 }
 
+# ---------------------------------------------------------------- etcd and ZooKeeper: a majority of members decides
+
+ETCD = "tests/integration/guarantees/test_etcd.py"
+ZOOKEEPER = "tests/integration/guarantees/test_zookeeper.py"
+
+NO_STANDBY = never("A new leader has every grant: see the line above.")
+ITS_LOG = never("The log of its members decides: see the line of an ensemble below.")
+CRASHES = {event: ITS_LOG for event in EVENTS if event.startswith("crash_")}
+
+UNWATCHED_HOLDER = _holds(
+    "The lease ends when the next waiter has watched it unchanged for its ttl; what etcd or ZooKeeper says of a "
+    "session ends none."
+)
+STOPPED_MAJORITY = _refused(
+    "While a majority stands still nothing is granted, and holders stop before their deadline: leases are lost, never "
+    "doubled."
+)
+CUT_OFF_MINORITY = _refused(
+    "On the side of a minority nothing is granted, and a holder there stops before its deadline; the majority goes on."
+)
+NEW_LEADER = _holds("A grant is confirmed by a majority, so every later leader has it; the lease goes on.")
+BIG_STEP = _lost(
+    "A step of more than 60 seconds lets a process that has not watched a lease take it over before its end; those who "
+    "watched it count on the time since boot, which is never set."
+)
+CLOCK_IS_BEHIND = _holds(
+    "Leases run on the time since boot of those who hold and watch them, and the last fence is in the record."
+)
+
+_etcd = {
+    "client_crash": UNWATCHED_HOLDER.shown_by(f"{ETCD}::test_a_killed_holder"),
+    "process_pause": PAUSED_HOLDER.shown_by(f"{ETCD}::test_a_frozen_holder"),
+    "server_pause": STOPPED_MAJORITY.shown_by(f"{ETCD}::test_the_server_stands_still"),
+    "partition": CUT_OFF_MINORITY.shown_by(f"{ETCD}::test_a_minority_is_cut_off"),
+    **CRASHES,
+    "crash_ensemble": _holds(
+        "A grant is synced to the disks of a majority before it is answered.",
+        f"{ETCD}::test_kill_9_of_all_members",
+    ),
+    "failover": NEW_LEADER.shown_by(f"{ETCD}::test_kill_9_of_the_leader"),
+    "failover_synchronous": NO_STANDBY,
+    "slot_move": NO_SLOTS,
+    "clock_forward": BIG_STEP.shown_by(f"{ETCD}::test_the_clock_is_set_forward_under_a_holder"),
+    "clock_back": CLOCK_IS_BEHIND.shown_by(f"{ETCD}::test_the_clock_is_set_back_under_a_holder"),
+    "clock_back_and_loss": _redis["clock_back_and_loss"].shown_by(f"{ETCD}::test_emptied_while_the_clock_is_behind"),
+    "eviction": NO_EVICTION,
+    "flush": FLUSHED.shown_by(f"{ETCD}::test_all_keys_are_deleted_under_a_holder"),
+    "restore": RESTORED.shown_by(f"{ETCD}::test_a_snapshot_is_restored"),
+}
+
+_zookeeper = {
+    "client_crash": UNWATCHED_HOLDER.shown_by(f"{ZOOKEEPER}::test_a_killed_holder"),
+    "process_pause": PAUSED_HOLDER.shown_by(f"{ZOOKEEPER}::test_a_frozen_holder"),
+    "server_pause": STOPPED_MAJORITY.shown_by(f"{ZOOKEEPER}::test_the_server_stands_still"),
+    "partition": CUT_OFF_MINORITY.shown_by(f"{ZOOKEEPER}::test_a_minority_is_cut_off"),
+    **CRASHES,
+    "crash_ensemble": _holds(
+        "A grant is in the logs of a majority before it is answered, and on their disks unless forceSync is off.",
+        f"{ZOOKEEPER}::test_kill_9_of_all_members",
+    ),
+    "failover": NEW_LEADER.shown_by(f"{ZOOKEEPER}::test_kill_9_of_the_leader"),
+    "failover_synchronous": NO_STANDBY,
+    "slot_move": NO_SLOTS,
+    "clock_forward": BIG_STEP.shown_by(f"{ZOOKEEPER}::test_the_clock_is_set_forward_under_a_holder"),
+    "clock_back": CLOCK_IS_BEHIND.shown_by(f"{ZOOKEEPER}::test_the_clock_is_set_back_under_a_holder"),
+    "clock_back_and_loss": _redis["clock_back_and_loss"].shown_by(
+        f"{ZOOKEEPER}::test_emptied_while_the_clock_is_behind"
+    ),
+    "eviction": NO_EVICTION,
+    "flush": FLUSHED.shown_by(f"{ZOOKEEPER}::test_all_nodes_are_deleted_under_a_holder"),
+    "restore": RESTORED.shown_by(f"{ZOOKEEPER}::test_a_backup_is_put_back"),
+}
+
 TABLE: Mapping[str, Mapping[str, Cell]] = {
     "memory": _memory,
     "sqlite": _sqlite,
@@ -482,5 +564,7 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     "cluster": _cluster,
     "redlock": _redlock,
     "postgresql": _postgresql,
+    "etcd": _etcd,
+    "zookeeper": _zookeeper,
 }
 """By store and event. A store that is added states every event."""

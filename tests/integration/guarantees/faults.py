@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import time
 from collections.abc import Callable
+from email.utils import formatdate
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,8 @@ from leasehold._core.types import Instant
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis.protocol import keys
 from leasehold.stores.redis.redlock.commands import MARKER
+from tests.support.servers.link import Link, Stream
+from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.redlock import RedlockNode, RedlockServers
 from tests.support.waiting import until
@@ -85,6 +90,28 @@ def evict(server: RedisServer, resource: str = "report", policy: str = "volatile
     until(evicted, "an eviction")
     client.config_set("maxmemory", 0)
     client.config_set("maxmemory-policy", "noeviction")
+
+
+# ---------------------------------------------------------------- a server whose clock no library can turn
+
+
+class DatedNetwork(Proxy):
+    """A network that changes the date which an HTTP server tells with each reply: for clients its clock is set."""
+
+    _off = 0.0
+
+    def set_off(self, seconds: float) -> None:
+        """So much it is ahead of the real time from now on, or behind it."""
+        self._off = seconds
+
+    def _send_on(self, link: Link, stream: Stream, chunk: bytes) -> None:
+        super()._send_on(link, stream, DATE.sub(self._another, chunk) if stream is link.replies else chunk)
+
+    def _another(self, _: re.Match[bytes]) -> bytes:
+        return f"Date: {formatdate(time.time() + self._off, usegmt=True)}".encode()
+
+
+DATE = re.compile(rb"Date: [^\r]{29}")
 
 
 # ---------------------------------------------------------------- masters of a Redlock

@@ -32,6 +32,10 @@ def url(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> Iterator[
             yield grow_old(servers).url
     elif store == "postgresql":
         yield request.getfixturevalue("postgres_database").url
+    elif store == "etcd":
+        yield request.getfixturevalue("etcd_server").url
+    elif store == "zookeeper":
+        yield request.getfixturevalue("zookeeper_server").url(request.getfixturevalue("chroot"))
     else:
         yield request.getfixturevalue("redis_server" if store == "redis" else f"redis_{store}").url
 

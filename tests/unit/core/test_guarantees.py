@@ -79,6 +79,15 @@ def test_a_store_that_decides_alone_keeps_exclusion_while_it_has_its_data_and_it
         assert {TABLE[store][event].exclusion for event in kept} <= {"holds", "refused", "never"}
 
 
+def test_consensus_keeps_exclusion_while_a_majority_keeps_its_data() -> None:
+    """It survives the loss of a server, which no other store promises; only a clock that is set far forward, and data
+    that is gone, break it."""
+    for store in ("etcd", "zookeeper"):
+        lost = {event for event, cell in TABLE[store].items() if cell.exclusion == "lost"}
+        assert lost == {"clock_forward", "clock_back_and_loss", "flush", "restore"}
+        assert TABLE[store]["failover"].exclusion == TABLE[store]["crash_ensemble"].exclusion == "holds"
+
+
 def test_replication_and_eviction_are_not_hidden() -> None:
     """Where exclusion cannot be promised, the table says so."""
     assert {TABLE[store]["failover"].exclusion for store in ("sentinel", "cluster")} == {"lost"}
@@ -127,8 +136,8 @@ def test_one_store_in_words(store: str) -> None:
 
 def test_an_unknown_name() -> None:
     """Nothing is promised by default: a store that is not stated is Unsupported, an event a KeyError."""
-    with pytest.raises(Unsupported, match=r"nothing is known about what the store etcd promises"):
-        guarantees("etcd")
+    with pytest.raises(Unsupported, match=r"nothing is known about what the store consul promises"):
+        guarantees("consul")
     with pytest.raises(KeyError):
         guarantees("memory").under("earthquake")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import leasehold
-from leasehold import InvalidRequest, Unsupported
+from leasehold import InvalidRequest
 from leasehold._core.guarantee_table import STORES
-from leasehold._core.schemes import LATER, OPENED, examples, store_of
+from leasehold._core.schemes import OPENED, examples, store_of
 from tests.support.tables import each
 
 SCHEMES = [(store, scheme) for store, opened in OPENED.items() for scheme in opened.schemes]
-ERRORS = {"http://host": InvalidRequest, "host": InvalidRequest, "etcd://host": Unsupported}
+ERRORS = {"http://host": InvalidRequest, "host": InvalidRequest}
 
 
 @each("store, scheme", SCHEMES)
@@ -39,7 +39,5 @@ def test_errors_name_every_store(url: str, error: type[Exception]) -> None:
 
 
 def test_the_list_and_the_guarantees_have_the_same_names() -> None:
-    """What is opened is stated, in the same order; what is stated and not opened comes later."""
-    assert list(OPENED) == [store for store in STORES if store in OPENED]
-    others = {url.partition("://")[0] for store, url in STORES.items() if store not in OPENED}
-    assert others <= set(LATER) and not set(LATER) & {scheme for _, scheme in SCHEMES}
+    """What is opened is stated, in the same order."""
+    assert list(OPENED) == list(STORES)

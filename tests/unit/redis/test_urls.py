@@ -18,8 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import leasehold
-from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable, Unsupported
-from leasehold._core.schemes import LATER
+from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.redis.target import MEANINGLESS, OPTIONS, SCHEMES, TLS_OPTIONS, Target, from_url
 from tests.support.servers.certificates import Certificates
 from tests.support.tables import each
@@ -312,14 +311,6 @@ def test_the_password_of_a_key_is_not_shown(certificates: Certificates) -> None:
     url = f"rediss://host?ssl_certfile={certificates.authority}&ssl_password={SECRET}"
     with pytest.raises(InvalidRequest, match="TLS settings") as info:
         from_url(url)
-    assert not leaks(info.value)
-
-
-@pytest.mark.parametrize("scheme", LATER)
-def test_schemes_of_later_versions_are_unsupported(scheme: str) -> None:
-    """They are named in the error, and their passwords are not."""
-    with pytest.raises(Unsupported, match=f"{scheme}://".replace("+", "[+]")) as info:
-        leasehold.connect(f"{scheme}://joe:{SECRET}@a,b,c/service")
     assert not leaks(info.value)
 
 
