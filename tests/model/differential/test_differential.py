@@ -116,7 +116,7 @@ def test_postgresql_answers_like_the_ledger(examples: int, turned_postgres: tupl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("examples", [20, pytest.param(1_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pytest.mark.soak)])
 def test_plain_leases_answer_like_the_ledger(examples: int, turned_postgres: tuple[OneClock, PostgresServer]) -> None:
     """Where one statement is enough, it does what the ledger would."""
     clock, server = turned_postgres
