@@ -29,7 +29,7 @@ def test_there_is_none_until_it_is_needed(records: EtcdRecords, etcd: EtcdServer
 def test_it_is_kept_alive(records: EtcdRecords) -> None:
     """A place stays for longer than its lease would without us."""
     join(records, "a", "me")
-    time.sleep(TTL + 2)
+    time.sleep(TTL + 1)
     assert owners(records, "a") == ["me"]
 
 
