@@ -151,7 +151,7 @@ class Lease:
             try:
                 self._perform(self._round(now + BUDGET))
                 pause = EVERY
-            except LeaseholdError:  # the next round tells more
+            except Exception:  # nobody answers, or with something else than etcd: the next round tells more
                 pause = RETRY
 
     def _round(self, give_up: float) -> Generator[Call, Reply, None]:
