@@ -13,7 +13,7 @@ from leasehold.stores.etcd.server import EtcdRecords
 from leasehold.stores.record.requests import Change, Join, Part, Record, Tell
 from tests.integration.etcd.flavours import Connect, Perform, in_thread, join, look, owners, write
 from tests.support.servers.etcd import EtcdServer
-from tests.support.servers.proxy import Proxy
+from tests.support.servers.proxy import Proxy, Verdict
 from tests.support.waiting import until
 
 
@@ -29,7 +29,7 @@ def test_there_is_none_until_it_is_needed(records: EtcdRecords, etcd: EtcdServer
 def test_it_is_kept_alive(records: EtcdRecords) -> None:
     """A place stays for longer than its lease would without us."""
     join(records, "a", "me")
-    time.sleep(TTL + 2)
+    time.sleep(TTL + 1)
     assert owners(records, "a") == ["me"]
 
 
@@ -155,3 +155,24 @@ def test_without_a_server_there_is_no_lease(proxy: Proxy, etcd: EtcdServer, conn
     assert isinstance(error, StoreUnavailable) and owners(records, "a") == []
     assert join(records, "a", "me").ours
     assert len(etcd.leases()) == 1
+
+
+def test_a_keepalive_that_something_else_answers(proxy: Proxy, etcd: EtcdServer, connect: Connect) -> None:
+    """It is sent again, and the place stays."""
+    records = connect(etcd.url_at(proxy.port))
+    join(records, "a", "me")
+    answers = [b"[]", b'{"error":{"message":"no leader"}}']
+    kept: list[bytes] = []
+
+    def judge(chunk: bytes) -> Verdict:
+        if b"/lease/keepalive" not in chunk:
+            return "pass"
+        if answers:
+            body = answers.pop()
+            return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        kept.append(chunk)
+        return "pass"
+
+    proxy.on_request = judge
+    until(lambda: kept, "it is sent again")
+    assert [place.ours for place in look(records, "a").places or ()] == [True]

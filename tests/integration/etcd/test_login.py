@@ -20,8 +20,8 @@ USER = ("app", "p@ss/wo?rd")
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EtcdServer]:
-    """An etcd with users, whose tokens are good for two seconds."""
-    with EtcdServer(login=USER, token_ttl=2) as server:
+    """An etcd with users, whose tokens are good for a second."""
+    with EtcdServer(login=USER, token_ttl=1) as server:
         yield server
 
 
@@ -52,7 +52,7 @@ def test_a_token_that_expired(app: EtcdRecords, guarded: EtcdServer, perform: Pe
     token = app._gateway.token
 
     def expired() -> bool:
-        time.sleep(2.5)  # each use would prolong it
+        time.sleep(1.5)  # each use would prolong it
         return guarded.post("kv/range", {"key": "YQ=="}, token=token)[0] == 401
 
     until(expired, "it expires")
@@ -64,7 +64,7 @@ def test_a_waiter_outlives_its_token(app: EtcdRecords) -> None:
     """Its lease is kept alive, and its watch set again."""
     first = write(app, "a", "one")
     join(app, "a", "me")
-    time.sleep(4.5)
+    time.sleep(3.5)
     assert owners(app, "a") == ["me"]
     fired: list[Record | None] = []
     app.watch_record(look(app, "a"), fired.append)

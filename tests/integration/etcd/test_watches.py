@@ -302,3 +302,15 @@ def test_watches_leave_no_connection(records: EtcdRecords, etcd: EtcdServer) -> 
         turn()
     until(lambda: not live(records), "all are canceled")
     assert etcd.connections() <= before + 3  # one for requests, one for watches, one for the probe
+
+
+@pytest.mark.parametrize("line", [b'{"error":{"message":"no"}}', b"[]", b'{"result":{"watch_id":"x"}}', b"not json"])
+def test_a_stream_that_says_something_else(proxy: Proxy, etcd: EtcdServer, connect: Connect, line: bytes) -> None:
+    """It is left, and the watch fires."""
+    records = connect(etcd.url_at(proxy.port))
+    seen = look(records, "a")
+    reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\n\r\n" % (len(line) + 1, line)
+    proxy.on_request = lambda chunk: reply if b"/v3/watch" in chunk else "pass"
+    fired: Fired = []
+    records.watch_record(seen, fired.append)
+    until(lambda: fired == [None], "it fires")

@@ -80,8 +80,7 @@ class Connection:
             else:
                 self.busy = False
                 return
-        hint = f"; {NO_TLS}" if any(one in str(error) for one in NOT_TLS) else ""
-        raise NotSent(_line(error) + hint) from error
+        raise NotSent(_line(error)) from error
 
     def _connect(self, address: Any) -> Steps[None]:
         sock = self._socket
@@ -109,6 +108,10 @@ class Connection:
                 yield READ
             except ssl.SSLWantWriteError:
                 yield WRITE
+            except OSError as error:
+                if isinstance(error, ConnectionError) or any(one in str(error) for one in NOT_TLS):
+                    raise OSError(f"{_line(error)}; {NO_TLS}") from error
+                raise
             else:
                 return
 
@@ -158,12 +161,17 @@ class Connection:
             except AGAIN:
                 return
             except OSError as error:
-                raise Broken(_line(error)) from error
+                raise Broken(_line(error) + self._hint) from error
             if not data:
-                raise Broken(CLOSED if self._answered or self._context else f"{CLOSED}; {TLS}")
+                raise Broken(CLOSED + self._hint)
             self._answered = True
             self._replies.feed(data)
             pending = self._context is not None and bool(getattr(self._socket, "pending", int)())
+
+    @property
+    def _hint(self) -> str:
+        """etcd closes a connection without TLS where it expects some."""
+        return "" if self._answered or self._context is not None else f"; {TLS}"
 
     def lines(self) -> tuple[int, list[bytes], bool]:
         """Of a stream: see ``Replies``."""

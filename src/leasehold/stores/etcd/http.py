@@ -147,45 +147,34 @@ class Replies:
 class Chunks:
     """A body in chunks, each behind its length, and trailers behind the last one."""
 
-    __slots__ = ("_rest", "body", "ended")
+    __slots__ = ("body", "ended")
 
     def __init__(self) -> None:
         self.body = bytearray()
         self.ended = False
-        self._rest = -1  # bytes that are missing of a chunk with its line end; -1: its length comes next
 
     def feed(self, data: bytes) -> bytes:
-        """What is left: the beginning of a line, or what follows the end."""
+        """What is left: the beginning of a chunk, or what follows the end."""
         at = 0
-        while not self.ended and at < len(data):
-            if self._rest < 0:
-                end = data.find(b"\r\n", at)
+        while not self.ended:
+            line_end = data.find(b"\r\n", at)
+            if line_end < 0:
+                break
+            start = line_end + 2
+            length = _length(data[at:line_end])
+            if not length:
+                end = data.find(END, line_end)  # behind the trailers; without any it begins right here
                 if end < 0:
                     break
-                length = _length(data[at:end])
-                if not length:
-                    done = self._after_trailers(data, at, end)
-                    at = done or at
-                    break
-                self._rest = length + 2
-                at = end + 2
-            taken = data[at : at + self._rest]
-            at += len(taken)
-            self._rest -= len(taken)
-            missing = min(self._rest, 2)  # of the line end
-            self.body += taken[: len(taken) - (2 - missing)] if missing < 2 else taken
-            self._rest = self._rest or -1
-            if len(self.body) > MOST_BODY:
+                self.ended = True
+                return data[end + 4 :]
+            if len(self.body) + length > MOST_BODY:
                 raise NotHttp("it sent a reply that is too long")
+            if len(data) < start + length + 2:
+                break
+            self.body += data[start : start + length]
+            at = start + length + 2
         return data[at:]
-
-    def _after_trailers(self, data: bytes, at: int, end: int) -> int:
-        """Where the reply ends, or 0 as long as that has not arrived."""
-        done = end + 2 if data[end + 2 : end + 4] == b"\r\n" else data.find(END, end + 2)
-        if done < 0 or len(data) < end + 4:
-            return 0
-        self.ended = True
-        return done + (2 if done == end + 2 else 4)
 
 
 def _length(line: bytes) -> int:

@@ -60,6 +60,7 @@ class Lease:
     def ready(self, give_up: float) -> Generator[Call, Reply, int]:
         """Its number, after it was granted. Raises StoreUnavailable."""
         with self._lock:
+            self._needed_at = time.monotonic()  # it is not given up under whoever is about to use it
             if self.number == NO_LEASE:
                 self.number = secrets.randbits(62) + 1
                 self._granted = False
@@ -70,7 +71,6 @@ class Lease:
         with self._lock:
             if self.number == number:
                 self._granted = True
-                self._needed_at = time.monotonic()
                 self._begin()
         return number
 
@@ -79,7 +79,7 @@ class Lease:
         with self._lock:
             if self.number != number:
                 return
-            self.number = NO_LEASE
+            self.number, self._granted = NO_LEASE, False
             self._places.clear()
             self._announced.clear()
             self._wake.set()
@@ -142,7 +142,8 @@ class Lease:
                 over = now - self._needed_at > IDLE
                 if over:
                     self._thread = None
-                    number, self.number = self.number, NO_LEASE
+                    number = self.number
+                    self.number, self._granted = NO_LEASE, False
                     self._announced.clear()
             if over:
                 self._revoke(number)
@@ -150,11 +151,12 @@ class Lease:
             try:
                 self._perform(self._round(now + BUDGET))
                 pause = EVERY
-            except LeaseholdError:  # the next round tells more
+            except Exception:  # nobody answers, or with something else than etcd: the next round tells more
                 pause = RETRY
 
     def _round(self, give_up: float) -> Generator[Call, Reply, None]:
-        number = self.number
+        with self._lock:
+            number = self.number if self._granted else NO_LEASE  # one that is not granted yet would seem to have ended
         if number != NO_LEASE:
             found = yield from self._ask(KEEPALIVE, f'{{"ID":"{number}"}}', give_up, failures.NOT_FOUND)
             if found and "result" not in found:
@@ -210,7 +212,7 @@ class Lease:
         with self._lock:
             thread, self._thread = self._thread, None
             number = self.number if self._granted else NO_LEASE
-            self.number = NO_LEASE
+            self.number, self._granted = NO_LEASE, False
             self._places.clear()
             self._news.clear()
             self._announced.clear()

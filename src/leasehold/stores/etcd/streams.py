@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from leasehold._core.light_typing import Any, TypeAlias
+from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 from leasehold.stores.etcd.connection import READ, WRITE, Broken, Steps, addresses
 from leasehold.stores.etcd.gateway import Gateway
 from leasehold.stores.etcd.http import NotHttp, chunk, request, stream_head
@@ -380,26 +380,24 @@ class Reader:
             if status not in (0, 200):
                 raise Broken("it refused the stream")
             for line in lines:
-                self._message(stream, _result(line))
+                self._receive(stream, _message(line))
             if ended:
                 raise Broken("it ended the stream")
 
-    def _message(self, stream: Stream, result: dict[str, Any]) -> None:
-        number = int(result.get("watch_id", 0))
-        watch = stream.watches.get(number)
+    def _receive(self, stream: Stream, message: Message) -> None:
+        watch = stream.watches.get(message.number)
         stream.begun = True
-        stream.confirmed(number)
+        stream.confirmed(message.number)
         if watch is None or watch.done:
             return
-        made = result.get("created") and not result.get("canceled")
-        if made and not watch.lasting and int(result["header"]["revision"]) >= watch.start:
+        if message.created and not watch.lasting and message.now >= watch.start:
             self._unchecked.append(watch)
-        if result.get("canceled"):
-            del stream.watches[number]
-            self._canceled(watch, "compact_revision" in result)
-        elif events := result.get("events"):
-            watch.start = int(events[-1]["kv"]["mod_revision"]) + 1
-            self._fire(watch, events)
+        if message.canceled:
+            del stream.watches[message.number]
+            self._canceled(watch, message.compacted)
+        elif message.events:
+            watch.start = message.revision + 1
+            self._fire(watch, message.events)
 
     def _canceled(self, watch: Watch, compacted: bool) -> None:
         """What it was to begin with is compacted, or it is not allowed: then the next one would be canceled as well."""
@@ -431,7 +429,10 @@ class Reader:
 
     def _compare(self, watches: list[Watch], body: bytes) -> None:
         """Fire those whose key is not what it was. What cannot be read fires as well: the caller looks."""
-        answers = json.loads(body).get("responses", []) if watches else []
+        try:
+            answers = json.loads(body).get("responses", []) if watches else []
+        except (ValueError, AttributeError):
+            answers = []
         for place, watch in enumerate(watches):
             if place >= len(answers):
                 self._fire(watch, None)
@@ -447,9 +448,30 @@ def _ranges(watches: list[Watch]) -> bytes:
     return f'{{"success":[{",".join(reads)}]}}'.encode()
 
 
-def _result(line: bytes) -> dict[str, Any]:
+class Message(NamedTuple):
+    """What a member tells of one watch."""
+
+    number: int
+    canceled: bool
+    compacted: bool  # that is why
+    created: bool
+    events: list[Event]
+    revision: int  # of the last event
+    now: int  # the revision of the member
+
+
+def _message(line: bytes) -> Message:
     try:
-        result: dict[str, Any] = json.loads(line)["result"]
-    except (ValueError, KeyError, TypeError) as error:
+        found = json.loads(line)["result"]
+        events = found.get("events", [])
+        return Message(
+            int(found.get("watch_id", 0)),
+            bool(found.get("canceled")),
+            "compact_revision" in found,
+            bool(found.get("created")) and not found.get("canceled"),
+            events,
+            int(events[-1]["kv"]["mod_revision"]) if events else 0,
+            int(found["header"]["revision"]),
+        )
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise Broken("it sent an error in the stream") from error
-    return result
