@@ -105,6 +105,7 @@ def test_a_late_change_does_nothing(behind: Party, join: Joining, proxy: Proxy) 
         behind.change(Part("a", record.revision, "in the text", join=Join("me", "")), within=0.3)
     other = join()
     other.write("a", "two")
+    proxy.on_request = None
     proxy.release()
     assert behind.look("a")[:2] == ("a", "two")
     assert behind.look("a").places == ()

@@ -17,6 +17,12 @@ from tests.support.servers.server import Server, restore, start_together
 from tests.support.waiting import until
 
 JARS = "/usr/share/java"
+PROGRAM = (
+    "slf4j-nop",
+    "zookeeper",
+    "netty-codec",
+    "netty-resolver",
+)  # TLS needs the latter; Debian's package forgets it
 TICK_MS = 200  # a session lasts 2 to 20 ticks
 SETTINGS = {
     "tickTime": str(TICK_MS),
@@ -69,7 +75,7 @@ class ZooKeeperServer(Server):
         self.tls_port = self._tls_place.getsockname()[1]
         store = self.folder / "server.pem"  # Java knows what it is by how its name ends
         trust = self.folder / "authority.pem"
-        shutil.copy(tls.server, store)
+        store.write_bytes(_for_java(tls.server.read_bytes()))
         shutil.copy(tls.authority, trust)
         self.settings |= {
             "secureClientPort": str(self.tls_port),
@@ -125,7 +131,7 @@ class ZooKeeperServer(Server):
         lines["clientPortAddress"] = "127.0.0.1"
         file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         (self.folder / "data").mkdir(exist_ok=True)
-        jars = f"{JARS}/slf4j-nop.jar:{JARS}/zookeeper.jar"
+        jars = ":".join(f"{JARS}/{name}.jar" for name in PROGRAM)
         properties = [f"-D{name}={value}" for name, value in self._properties.items()]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         return [*JAVA, *properties, "-cp", jars, main, str(file)]
@@ -135,6 +141,15 @@ class ZooKeeperServer(Server):
 
     def _serves(self) -> bool:
         return bool(self.mode)
+
+
+def _for_java(pem: bytes) -> bytes:
+    """A key and its certificate, with the key in the only form that Java reads."""
+    from cryptography.hazmat.primitives import serialization as form
+
+    key = form.load_pem_private_key(pem, None)
+    written = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    return written + pem[pem.index(b"-----BEGIN CERTIFICATE") :]
 
 
 class _Member(ZooKeeperServer):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -54,14 +55,34 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         """On the thread that receives."""
         callback.func(*callback.args)
 
-    def create_connection(self, *given: Any, timeout: float = CONNECT_WITHIN, **more: Any) -> Any:
+    def create_connection(
+        self, address: tuple[str, int], hostname: str = "", timeout: float = CONNECT_WITHIN, **more: Any
+    ) -> socket.socket:
+        """kazoo's own leaves a socket open when TLS fails."""
+        found = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         try:
-            connection = super().create_connection(*given, timeout=min(timeout, CONNECT_WITHIN), **more)
+            if more.get("use_ssl"):
+                found = _with_tls(found, hostname, **more)
+            found.settimeout(min(timeout, CONNECT_WITHIN))
+            found.connect(address)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
+            found.close()
             self.trouble = " ".join(str(error.strerror or error).split())
             raise
         self.trouble = ""
-        return connection
+        return found
+
+
+def _with_tls(unconnected: socket.socket, hostname: str, **settings: Any) -> socket.socket:
+    context = ssl.create_default_context(cafile=settings["ca"])
+    if settings["ca"]:
+        context.load_default_certs()  # kazoo trusts both
+    context.check_hostname = settings["check_hostname"]
+    context.verify_mode = ssl.CERT_REQUIRED if settings["verify_certs"] else ssl.CERT_NONE
+    if settings["certfile"] and settings["keyfile"]:
+        context.load_cert_chain(settings["certfile"], settings["keyfile"], settings["keyfile_password"])
+    return context.wrap_socket(unconnected, server_hostname=hostname)
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
