@@ -37,8 +37,15 @@ def write(party: Party, resource: str, text: str) -> None:
     until(written, f"{text} is written")
 
 
-@pytest.mark.parametrize("harm", ["kill", "freeze"])
-@pytest.mark.parametrize("whom", ["leader", "ours"])
+@pytest.mark.parametrize(
+    ("flavour", "harm", "whom"),
+    [
+        ("threads", "kill", "leader"),
+        ("asyncio", "kill", "ours"),
+        ("asyncio", "freeze", "leader"),
+        ("threads", "freeze", "ours"),
+    ],
+)
 def test_a_member_that_fails(
     ensemble: ZooKeeperEnsemble, join: Joining, chroot: str, flavour: str, harm: str, whom: str
 ) -> None:
@@ -91,8 +98,8 @@ def test_a_leader_that_is_cut_off(ensemble: ZooKeeperEnsemble, join: Joining, ch
 
 
 def test_no_majority(ensemble: ZooKeeperEnsemble, join: Joining, chroot: str, flavour: str) -> None:
-    """Nothing is changed. A leader shows what it knows until it notices: it asks nobody before it answers ``sync``. When
-    the majority is back, all is as it was."""
+    """Nothing is changed. A leader shows what it knows until it notices: it asks nobody before it answers ``sync``.
+    When the majority is back, all is as it was."""
     party = join(flavour, ensemble.url(chroot), session="10")
     place = party.wait_in("a", "me")
     one, two, _ = ensemble.members

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -148,3 +149,15 @@ def test_a_change_that_is_too_large(party: Party) -> None:
     with pytest.raises(StoreUnavailable, match="too large"):
         party.change(Part("a", 0, "x" * 1_000_000))
     assert party.change(Part("a", 0, "x" * 999_000)).done
+
+
+def test_a_server_that_requires_another_login(join: Joining, chroot: str, tmp_path: Path) -> None:
+    """It says which."""
+    users = tmp_path / "users.conf"
+    users.write_text('Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_app="s3cret"; };')
+    provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
+    required = {"zookeeper.sessionRequireClientSASLAuth": "true", "java.security.auth.login.config": str(users)}
+    with ZooKeeperServer(provider, required) as server:
+        party = join(url=server.url(chroot))
+        with pytest.raises(StoreUnavailable, match="requires a login by SASL: add sasl=digest"):
+            party.change(Part("a", 0, "x"), within=10)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -51,6 +52,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
             ready = {number for number, _ in poll.poll(None if timeout is None else max(timeout, 0) * 1000)}
             return [one for one in reads if one.fileno() in ready], [one for one in writes if one.fileno() in ready], []
 
+    def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
+        """Through these kazoo's thread is woken, by a byte for each request. Nobody may block here: not an event loop,
+        and least of all that thread itself."""
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        return reader, writer
+
     def dispatch_callback(self, callback: Any) -> None:
         """On the thread that receives."""
         callback.func(*callback.args)
@@ -86,9 +94,28 @@ def _with_tls(unconnected: socket.socket, hostname: str, **settings: Any) -> soc
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """Keeps the length of the session that the server has granted, which kazoo only logs."""
+    """Keeps the length of the session that the server has granted, which kazoo only logs; and never blocks whoever adds
+    a request."""
 
     session_ms = 0
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._owed: deque[int] = deque()  # bytes that found no room, and are still to be written
+
+    def wake(self, requests: int) -> None:
+        """So many were added. Raises OSError or AttributeError when it is closed."""
+        try:
+            written = self._write_sock.send(b"\0" * requests)
+        except BlockingIOError:
+            written = 0
+        if written < requests:
+            self._owed.append(requests - written)
+
+    def _send_request(self, *given: Any) -> None:
+        super()._send_request(*given)  # this has made room
+        with suppress(IndexError):
+            self.wake(self._owed.popleft())
 
     def _invoke(self, *given: Any, **more: Any) -> Any:
         result = super()._invoke(*given, **more)
@@ -129,18 +156,13 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         thread = self._connection._connection_routine
         return self._state == KeeperState.AUTH_FAILED or (thread is not None and not thread.is_alive())
 
-    @property
-    def backlog(self) -> int:
-        """Requests that wait to be sent."""
-        return len(self._queue)
-
     def send(self, calls: Sequence[Call]) -> None:
-        """Never blocks: the caller has looked at ``backlog``. What cannot be sent is given up."""
+        """Never blocks. What cannot be sent is given up."""
         try:
             if self._state in CLOSED_STATES:
                 raise OSError("the client is closed")  # handled as that of a socket that is closed
             self._queue.extend([(call, call) for call in calls])
-            self._connection._write_sock.send(b"\0" * len(calls))
+            self._connection.wake(len(calls))
         except (OSError, AttributeError):  # kazoo has closed its socket, or it is gone
             for call in calls:
                 call.give_up()
@@ -148,7 +170,7 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
             for call in calls:
                 call.give_up()
             with suppress(OSError, AttributeError):
-                self._connection._write_sock.send(b"\0" * len(calls))
+                self._connection.wake(len(calls))
             raise
 
     def forget_watch(self, path: str, watcher: Any) -> None:

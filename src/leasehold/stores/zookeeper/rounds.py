@@ -20,7 +20,6 @@ from leasehold.stores.zookeeper.session import Session
 
 Work: TypeAlias = "Generator[list[Call], None, Any]"
 PAUSE = 0.005  # seconds before another attempt
-CROWDED_PAUSE = 0.001  # seconds until kazoo has sent some of what waits
 
 
 class Lost(Exception):
@@ -78,9 +77,8 @@ def _ready(  # as above
     while True:
         if not session.begin(closings):
             return StoreUnavailable(f"the store of {server} was closed meanwhile")
-        now = time.monotonic()
-        if session.refused or now >= give_up:
-            return failures.unreachable(server, session.trouble, session.refused)
+        if time.monotonic() >= give_up:
+            return failures.unreachable(server, session.trouble)
         if not session.connected:
             opened = latch(1)
             session.when_connected(opened.count)
@@ -88,8 +86,8 @@ def _ready(  # as above
                 yield Wait(opened, min(session.gone_at, give_up))
             finally:
                 session.forget(opened.count)
-        elif session.full:
-            yield Wait(latch(1), min(now + CROWDED_PAUSE, give_up))
+            if session.refused:  # the next request tries again
+                return failures.login_refused(server)
         elif session.prepared == session.current():
             return None
         else:

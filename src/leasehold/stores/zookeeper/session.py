@@ -19,7 +19,6 @@ from leasehold.stores.zookeeper.calls import Call
 from leasehold.stores.zookeeper.client import Client
 from leasehold.stores.zookeeper.target import Target
 
-MOST_QUEUED = 128  # requests that wait for kazoo to send them; a few hundred would block the one that adds another
 CLOSED_WITHIN = 2.0  # seconds for the server to confirm that the session is ended
 # A client that was away for so many times its session has none any more. kazoo would try for ever with a server that
 # has forgotten what the client has seen: one that was restored from a backup refuses it each time.
@@ -124,12 +123,6 @@ class Session:
             self._waiting.remove(wake)
 
     # ------------------------------------------------------------ requests
-
-    @property
-    def full(self) -> bool:
-        """Too many requests wait to be sent: a further one could block."""
-        client = self._client
-        return client is not None and client.backlog >= MOST_QUEUED
 
     def send(self, calls: Sequence[Call]) -> None:
         """Returns at once. Without a connection they are given up."""
