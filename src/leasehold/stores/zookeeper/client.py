@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from kazoo.client import CLOSED_STATES, KazooClient
+from kazoo.exceptions import AuthFailedError, SASLException, ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KeeperState
@@ -111,6 +112,13 @@ class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
             written = 0
         if written < requests:
             self._owed.append(requests - written)
+
+    def _authenticate_with_sasl(self, *given: Any) -> None:
+        """kazoo's thread would end with what it does not know."""
+        try:
+            super()._authenticate_with_sasl(*given)
+        except (ZookeeperError, SASLException) as error:
+            raise AuthFailedError(str(error)) from error
 
     def _send_request(self, *given: Any) -> None:
         super()._send_request(*given)  # this has made room

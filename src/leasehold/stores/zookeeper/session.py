@@ -32,6 +32,7 @@ class Session:
     def __init__(self, target: Target) -> None:
         self._target = target
         self.closings = 0  # how often it was closed
+        self.refusals = 0  # how often the server did not accept the login
         self._wall_us = 0  # the server's wall clock minus the time since boot of this machine
         # Called on kazoo's thread. ``joined``: connected, maybe in a new session.
         self.on_joined: Callable[[], None] = _nothing
@@ -44,7 +45,6 @@ class Session:
         self._waiting: list[Callable[[], None]] = []
         self._away_since: float | None = None
         self.number = 0  # of clients that were begun
-        self.refused = False  # the server did not accept the login of the last client
         self.seen = 0  # the last transaction that is known to this process
         self.prepared = 0  # the session for which the tree was checked
 
@@ -77,10 +77,8 @@ class Session:
         client = self._client
         return 0 if client is None else client.session
 
-    def begin(self, closings: int | None = None) -> bool:
+    def begin(self, closings: int) -> bool:
         """Connect, unless that was begun; without waiting for it. False if it was closed since ``closings``."""
-        if closings is None:
-            closings = self.closings
         if self._client is not None and not self._is_gone(self._client):
             return self.closings == closings
         with self._lock:
@@ -96,7 +94,6 @@ class Session:
             self._client, self._away_since = client, time.monotonic()
             self.number += 1
             self.seen = self.prepared = 0
-            self.refused = False
             client.start_async()
         return True
 
@@ -167,7 +164,7 @@ class Session:
             self.on_joined()
         else:
             self._away_since = time.monotonic()
-            self.refused |= client.client_state == KeeperState.AUTH_FAILED
+            self.refusals += client.client_state == KeeperState.AUTH_FAILED
             self.on_lost()
         if state != KazooState.SUSPENDED:
             self._wake_all()
