@@ -135,7 +135,9 @@ def test_with_tls(join: Joining, certificates: Certificates, chroot: str, flavou
         files = {"ca": str(certificates.authority), "cert": str(certificates.client)}
         party = join(flavour, url, **files)
         place = party.wait_in("a", "me")
-        party.server._session.hang_up()
+        client = party.server._session._client
+        assert client is not None
+        client.hang_up()
         assert party.look("a").places == (place,)
         without, suspicious = join(flavour, url, ca=files["ca"]), join(flavour, url, tls="yes")
         with pytest.raises(StoreUnavailable, match="cannot be reached"):

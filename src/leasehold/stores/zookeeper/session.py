@@ -44,7 +44,6 @@ class Session:
         self._client: Client | None = None
         self._waiting: list[Callable[[], None]] = []
         self._away_since: float | None = None
-        self.number = 0  # of clients that were begun
         self.seen = 0  # the last transaction that is known to this process
         self.prepared = 0  # the session for which the tree was checked
 
@@ -92,7 +91,6 @@ class Session:
             client = Client(self._target)
             client.add_listener(lambda state: self._changed(client, state))
             self._client, self._away_since = client, time.monotonic()
-            self.number += 1
             self.seen = self.prepared = 0
             client.start_async()
         return True
@@ -134,11 +132,6 @@ class Session:
         client = self._client
         if client is not None:
             client.forget_watch(path, watcher)
-
-    def hang_up(self) -> None:
-        client = self._client
-        if client is not None:
-            client.hang_up()
 
     def saw(self, zxid: int) -> None:
         self.seen = max(self.seen, zxid)
