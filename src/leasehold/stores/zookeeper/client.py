@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from kazoo.client import CLOSED_STATES, KazooClient
-from kazoo.exceptions import AuthFailedError, SASLException, ZookeeperError
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SASLException, ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KeeperState
@@ -112,6 +112,25 @@ class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
             written = 0
         if written < requests:
             self._owed.append(requests - written)
+
+    def _write(self, message: Any, timeout: float) -> None:
+        """Mostly there is room: kazoo asks first, each time."""
+        sent = 0
+        if not isinstance(self._socket, ssl.SSLSocket):
+            with self._socket_error_handling(), suppress(BlockingIOError):
+                sent = self._socket.send(message)
+        if sent < len(message):
+            super()._write(memoryview(message)[sent:], timeout)
+
+    def _read(self, length: int, timeout: float) -> Any:
+        """Mostly it is there: the same."""
+        part = b""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            with self._socket_error_handling(), suppress(BlockingIOError):
+                part = self._socket.recv(length)
+                if not part:
+                    raise ConnectionDropped("socket connection broken")
+        return part if len(part) == length else part + super()._read(length - len(part), timeout)
 
     def _authenticate_with_sasl(self, *given: Any) -> None:
         """kazoo's thread would end with what it does not know."""
