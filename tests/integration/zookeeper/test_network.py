@@ -105,6 +105,7 @@ def test_a_late_change_does_nothing(behind: Party, join: Joining, proxy: Proxy) 
         behind.change(Part("a", record.revision, "in the text", join=Join("me", "")), within=0.3)
     other = join()
     other.write("a", "two")
+    proxy.on_request = None
     proxy.release()
     assert behind.look("a")[:2] == ("a", "two")
     assert behind.look("a").places == ()
@@ -292,3 +293,24 @@ def test_an_interrupt_at_every_place(join: Joining) -> None:
         if not places.where:
             break
     assert place > 50
+
+
+def test_many_more_than_kazoo_has_room_for(join: Joining, chroot: str, proxy: Proxy) -> None:
+    """Its thread stands still while a thousand requests are added one by one: nobody blocks, and all are answered."""
+    party = join(url=f"zk://127.0.0.1:{proxy.port}{chroot}")
+    release, fired, calls = threading.Event(), threading.Event(), [Calls() for _ in range(1000)]
+
+    def block(_: object) -> None:
+        fired.set()
+        release.wait()
+
+    record = party.look("a")
+    party.server.watch_record(record, block)
+    party.look("a")
+    join().write("a", "x")
+    assert fired.wait(30)
+    for number, one in enumerate(calls):
+        party.server.watch_record(record._replace(resource=f"other {number}", revision=1 << 64), one)
+    release.set()
+    assert party.look("a").text == "x"
+    assert [one.got for one in calls] == [[None]] * 1000

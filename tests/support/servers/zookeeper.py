@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -17,6 +17,12 @@ from tests.support.servers.server import Server, restore, start_together
 from tests.support.waiting import until
 
 JARS = "/usr/share/java"
+PROGRAM = (
+    "slf4j-nop",
+    "zookeeper",
+    "netty-codec",
+    "netty-resolver",
+)  # TLS needs the latter; Debian's package forgets it
 TICK_MS = 200  # a session lasts 2 to 20 ticks
 SETTINGS = {
     "tickTime": str(TICK_MS),
@@ -45,6 +51,15 @@ JAVA = [
 ]
 
 
+# Members that look for a leader repeat themselves often, in place of once a minute at last.
+HASTE = {
+    "zookeeper.cnxTimeout": "500",
+    "zookeeper.fastleader.minNotificationInterval": "50",
+    "zookeeper.fastleader.maxNotificationInterval": "200",
+    "zookeeper.leaderConnectDelayDuringRetryMs": "20",
+}
+
+
 class ZooKeeperServer(Server):
     """One server. ``settings`` are lines of its configuration, ``properties`` of the Java system."""
 
@@ -69,7 +84,7 @@ class ZooKeeperServer(Server):
         self.tls_port = self._tls_place.getsockname()[1]
         store = self.folder / "server.pem"  # Java knows what it is by how its name ends
         trust = self.folder / "authority.pem"
-        shutil.copy(tls.server, store)
+        store.write_bytes(_for_java(tls.server.read_bytes()))
         shutil.copy(tls.authority, trust)
         self.settings |= {
             "secureClientPort": str(self.tls_port),
@@ -125,7 +140,7 @@ class ZooKeeperServer(Server):
         lines["clientPortAddress"] = "127.0.0.1"
         file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         (self.folder / "data").mkdir(exist_ok=True)
-        jars = f"{JARS}/slf4j-nop.jar:{JARS}/zookeeper.jar"
+        jars = ":".join(f"{JARS}/{name}.jar" for name in PROGRAM)
         properties = [f"-D{name}={value}" for name, value in self._properties.items()]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         return [*JAVA, *properties, "-cp", jars, main, str(file)]
@@ -137,11 +152,20 @@ class ZooKeeperServer(Server):
         return bool(self.mode)
 
 
+def _for_java(pem: bytes) -> bytes:
+    """A key and its certificate, with the key in the only form that Java reads."""
+    from cryptography.hazmat.primitives import serialization as form
+
+    key = form.load_pem_private_key(pem, None)
+    written = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    return written + pem[pem.index(b"-----BEGIN CERTIFICATE") :]
+
+
 class _Member(ZooKeeperServer):
     """One of an ensemble. It serves clients only when there is a quorum, so it is up before it serves."""
 
     def __init__(self, number: int, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__(settings)
+        super().__init__(settings, HASTE)
         self.number = number
         self.quorum = process.reserve()
         self.election = process.reserve()
@@ -163,10 +187,11 @@ class ZooKeeperEnsemble:
     """
 
     def __init__(self, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
-        slow = {"initLimit": "50", "syncLimit": "10", **(settings or {})}  # in ticks
+        slow = {"initLimit": "15", "syncLimit": "10", **(settings or {})}  # in ticks
         self.members = [_Member(number, slow) for number in range(1, count + 1)]
         self._stack = ExitStack()
-        self._links: dict[tuple[int, int], list[Proxy]] = {}
+        self._links: dict[tuple[int, int], tuple[Proxy, Proxy]] = {}  # by who reaches whom: data and elections
+        self._cut_off: list[ZooKeeperServer] = []
 
     def start(self) -> Self:
         """Start all, and wait until there is a leader."""
@@ -180,13 +205,13 @@ class ZooKeeperEnsemble:
         for other in self.members:
             ports = [other.quorum.getsockname()[1], other.election.getsockname()[1]]
             if other is not member:
-                links = [self._stack.enter_context(Proxy(port)) for port in ports]
-                self._links[member.number, other.number] = links
-                ports = [link.port for link in links]
+                data, election = [self._stack.enter_context(Proxy(port)) for port in ports]
+                self._links[member.number, other.number] = (data, election)
+                ports = [data.port, election.port]
             member.settings[f"server.{other.number}"] = f"127.0.0.1:{ports[0]}:{ports[1]}"
-        data = member.folder / "data"
-        data.mkdir(exist_ok=True)
-        (data / "myid").write_text(f"{member.number}\n")
+        folder = member.folder / "data"
+        folder.mkdir(exist_ok=True)
+        (folder / "myid").write_text(f"{member.number}\n")
 
     def stop(self) -> None:
         """Gone, all of it."""
@@ -240,29 +265,32 @@ class ZooKeeperEnsemble:
 
     def heal(self) -> None:
         """All members run and reach one another."""
-        for links in self._links.values():
-            for link in links:
-                link.cut()
-                link.accept()
+        for member in list(self._cut_off):
+            self.reconnect(member)
         restore(self.members)
         self.settle()
 
     def cut_off(self, member: ZooKeeperServer) -> None:
-        """From now on it and the others hear nothing of each other, and are not told so. Clients still reach it."""
-        self._each_link_of(member, Proxy.blackhole)
+        """From now on it and the others hear nothing of each other, and are not told so. Clients still reach it.
+
+        New connections are refused: members that try to follow one that is silent take long to elect another.
+        """
+        self._cut_off.append(member)
+        for data, election in self._links_of(member):
+            data.blackhole()
+            data.refuse()
+            election.refuse()
+            election.cut()
 
     def reconnect(self, member: ZooKeeperServer) -> None:
         """They hear of each other again."""
+        self._cut_off.remove(member)
+        for data, election in self._links_of(member):
+            data.release()
+            data.cut()
+            data.accept()
+            election.accept()
 
-        def mend(link: Proxy) -> None:
-            link.release()
-            link.cut()
-
-        self._each_link_of(member, mend)
-
-    def _each_link_of(self, member: ZooKeeperServer, change: Callable[[Proxy], None]) -> None:
+    def _links_of(self, member: ZooKeeperServer) -> list[tuple[Proxy, Proxy]]:
         assert isinstance(member, _Member)
-        for ends, links in self._links.items():
-            if member.number in ends:
-                for link in links:
-                    change(link)
+        return [links for ends, links in self._links.items() if member.number in ends]

@@ -45,14 +45,13 @@ class Call:
     """One request and its reply, in the form that kazoo knows both in. ``finished`` is called once, on the thread that
     settles it, and never blocks."""
 
-    __slots__ = ("_outcome", "_untaken", "finished", "operation", "path", "sent", "watcher", "zxid")
+    __slots__ = ("_outcome", "_untaken", "finished", "operation", "path", "watcher", "zxid")
 
     def __init__(self, operation: Any, watcher: Any = None, finished: Callable[[], None] | None = None) -> None:
         self.operation = operation
         self.path = getattr(operation, "path", "")
         self.watcher = watcher  # kazoo registers it when the reply is there
         self.finished = finished
-        self.sent = False  # or is about to be
         self.zxid = 0  # the last transaction that the server knew when it answered
         self._untaken = [True]  # whoever removes the element decides
         self._outcome: dict[int, tuple[Any, BaseException | None]] = {}  # and whoever stores the first one here
@@ -62,8 +61,8 @@ class Call:
     @property
     def type(self) -> int:
         """kazoo reads it first when it is about to send."""
-        if self._untaken and self._take():
-            self.sent = True
+        if self._untaken:
+            self._take()
         return int(self.operation.type)
 
     def serialize(self) -> Any:
@@ -81,10 +80,6 @@ class Call:
         self._settle((None, NotSent() if self._take() else error))
 
     # ------------------------------------------------------------ for us
-
-    @property
-    def settled(self) -> bool:
-        return bool(self._outcome)
 
     def give_up(self) -> None:
         """Its caller waits no longer. It is not sent if that has not happened yet."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
 from kazoo.client import CLOSED_STATES, KazooClient
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SASLException, ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KeeperState
@@ -50,24 +53,96 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
             ready = {number for number, _ in poll.poll(None if timeout is None else max(timeout, 0) * 1000)}
             return [one for one in reads if one.fileno() in ready], [one for one in writes if one.fileno() in ready], []
 
+    def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
+        """Through these kazoo's thread is woken, by a byte for each request. Nobody may block here: not an event loop,
+        and least of all that thread itself."""
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        return reader, writer
+
     def dispatch_callback(self, callback: Any) -> None:
         """On the thread that receives."""
         callback.func(*callback.args)
 
-    def create_connection(self, *given: Any, timeout: float = CONNECT_WITHIN, **more: Any) -> Any:
+    def create_connection(
+        self, address: tuple[str, int], hostname: str = "", timeout: float = CONNECT_WITHIN, **more: Any
+    ) -> socket.socket:
+        """kazoo's own leaves a socket open when TLS fails."""
+        found = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         try:
-            connection = super().create_connection(*given, timeout=min(timeout, CONNECT_WITHIN), **more)
+            if more.get("use_ssl"):
+                found = _with_tls(found, hostname, **more)
+            found.settimeout(min(timeout, CONNECT_WITHIN))
+            found.connect(address)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
+            found.close()
             self.trouble = " ".join(str(error.strerror or error).split())
             raise
         self.trouble = ""
-        return connection
+        return found
+
+
+def _with_tls(unconnected: socket.socket, hostname: str, **settings: Any) -> socket.socket:
+    context = ssl.create_default_context(cafile=settings["ca"])
+    if settings["ca"]:
+        context.load_default_certs()  # kazoo trusts both
+    context.check_hostname = settings["check_hostname"]
+    context.verify_mode = ssl.CERT_REQUIRED if settings["verify_certs"] else ssl.CERT_NONE
+    if settings["certfile"] and settings["keyfile"]:
+        context.load_cert_chain(settings["certfile"], settings["keyfile"], settings["keyfile_password"])
+    return context.wrap_socket(unconnected, server_hostname=hostname)
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """Keeps the length of the session that the server has granted, which kazoo only logs."""
+    """Keeps the length of the session that the server has granted, which kazoo only logs; and never blocks whoever adds
+    a request."""
 
     session_ms = 0
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._owed: deque[int] = deque()  # bytes that found no room, and are still to be written
+
+    def wake(self, requests: int) -> None:
+        """So many were added. Raises OSError or AttributeError when it is closed."""
+        try:
+            written = self._write_sock.send(b"\0" * requests)
+        except BlockingIOError:
+            written = 0
+        if written < requests:
+            self._owed.append(requests - written)
+
+    def _write(self, message: Any, timeout: float) -> None:
+        """Mostly there is room: kazoo asks first, each time."""
+        sent = 0
+        if not isinstance(self._socket, ssl.SSLSocket):
+            with self._socket_error_handling(), suppress(BlockingIOError):
+                sent = self._socket.send(message)
+        if sent < len(message):
+            super()._write(memoryview(message)[sent:], timeout)
+
+    def _read(self, length: int, timeout: float) -> Any:
+        """Mostly it is there: the same."""
+        part = b""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            with self._socket_error_handling(), suppress(BlockingIOError):
+                part = self._socket.recv(length)
+                if not part:
+                    raise ConnectionDropped("socket connection broken")
+        return part if len(part) == length else part + super()._read(length - len(part), timeout)
+
+    def _authenticate_with_sasl(self, *given: Any) -> None:
+        """kazoo's thread would end with what it does not know."""
+        try:
+            super()._authenticate_with_sasl(*given)
+        except (ZookeeperError, SASLException) as error:
+            raise AuthFailedError(str(error)) from error
+
+    def _send_request(self, *given: Any) -> None:
+        super()._send_request(*given)  # this has made room
+        with suppress(IndexError):
+            self.wake(self._owed.popleft())
 
     def _invoke(self, *given: Any, **more: Any) -> Any:
         result = super()._invoke(*given, **more)
@@ -108,18 +183,13 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         thread = self._connection._connection_routine
         return self._state == KeeperState.AUTH_FAILED or (thread is not None and not thread.is_alive())
 
-    @property
-    def backlog(self) -> int:
-        """Requests that wait to be sent."""
-        return len(self._queue)
-
     def send(self, calls: Sequence[Call]) -> None:
-        """Never blocks: the caller has looked at ``backlog``. What cannot be sent is given up."""
+        """Never blocks. What cannot be sent is given up."""
         try:
             if self._state in CLOSED_STATES:
                 raise OSError("the client is closed")  # handled as that of a socket that is closed
             self._queue.extend([(call, call) for call in calls])
-            self._connection._write_sock.send(b"\0" * len(calls))
+            self._connection.wake(len(calls))
         except (OSError, AttributeError):  # kazoo has closed its socket, or it is gone
             for call in calls:
                 call.give_up()
@@ -127,7 +197,7 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
             for call in calls:
                 call.give_up()
             with suppress(OSError, AttributeError):
-                self._connection._write_sock.send(b"\0" * len(calls))
+                self._connection.wake(len(calls))
             raise
 
     def forget_watch(self, path: str, watcher: Any) -> None:

@@ -19,13 +19,13 @@ BROKEN = (
     kazoo.OperationTimeoutError,
     kazoo.RequestTimeoutError,
     kazoo.AuthFailedError,
-    kazoo.SessionClosedRequireSaslError,
     NotSent,
     Unanswered,
 )
 # A condition of the transaction does not hold.
 CONDITIONS = (kazoo.BadVersionError, kazoo.NoNodeError, kazoo.NodeExistsError, kazoo.NotEmptyError)
 TEXTS: dict[type[Exception], str] = {
+    kazoo.SessionClosedRequireSaslError: "requires a login by SASL: add sasl=digest or sasl=gssapi to the URL",
     kazoo.NoAuthError: "does not allow this login what a lease needs; give the user and the password with which the "
     "tree was made, or let an administrator set the ACL of the chroot",
     kazoo.InvalidACLError: "refuses the ACL: acl=creator needs a login, so give a user and a password",
@@ -53,10 +53,13 @@ def unknown(server: str, error: BaseException) -> LeaseholdError:
     return OutcomeUnknown(f"the connection to {server} broke before the answer came ({_line(error)})")
 
 
-def unreachable(server: str, trouble: str, refused: bool) -> StoreUnavailable:
+def login_refused(server: str) -> StoreUnavailable:
     """Nothing was done."""
-    if refused:
-        return StoreUnavailable(f"{server} does not accept this login")
+    return StoreUnavailable(f"{server} does not accept this login: check the user and the password, or the ticket")
+
+
+def unreachable(server: str, trouble: str) -> StoreUnavailable:
+    """Nothing was done."""
     return StoreUnavailable(f"{server} cannot be reached: {trouble or 'no member answers in time'}")
 
 

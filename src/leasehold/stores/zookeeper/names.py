@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from urllib.parse import quote, unquote
 
@@ -56,10 +57,12 @@ class Queue(NamedTuple):
     surplus: tuple[str, ...]
 
 
+@lru_cache(maxsize=1024)
 def bucket(resource: str) -> str:
     return blake2b(resource.encode(errors="surrogatepass"), digest_size=1).hexdigest()
 
 
+@lru_cache(maxsize=1024)
 def escaped(name: str) -> str:
     """As the name of a node. It has no slash in it, and is never ``.`` or ``..``."""
     text = quote(name, safe=SAFE, errors="surrogatepass")

@@ -20,7 +20,6 @@ from leasehold.stores.zookeeper.session import Session
 
 Work: TypeAlias = "Generator[list[Call], None, Any]"
 PAUSE = 0.005  # seconds before another attempt
-CROWDED_PAUSE = 0.001  # seconds until kazoo has sent some of what waits
 
 
 class Lost(Exception):
@@ -51,9 +50,9 @@ def rounds(  # they are all that is needed
 ) -> Generator[Wait, None, list[Any]]:
     """Returns the result of each work, or its error."""
     results: dict[int, Any] = {}
-    closings = session.closings
+    before = session.closings, session.refusals
     while len(results) < len(works):
-        failure = yield from _ready(session, closings, server, prepare, give_up, latch)
+        failure = yield from _ready(session, before, server, prepare, give_up, latch)
         if failure is not None:
             return [results.get(number, failure) for number in range(len(works))]
         missing = [number for number in range(len(works)) if number not in results]
@@ -68,19 +67,21 @@ def rounds(  # they are all that is needed
 
 def _ready(  # as above
     session: Session,
-    closings: int,
+    before: tuple[int, int],
     server: str,
     prepare: Callable[[], Work],
     give_up: float,
     latch: Callable[[int], Any],
 ) -> Generator[Wait, None, LeaseholdError | None]:
-    """Wait until there is a connection, and the tree is known to be ours."""
+    """Wait until there is a connection, and the tree is known to be ours. ``before``: closings and refusals."""
+    closings, refusals = before
     while True:
+        if session.refusals != refusals:  # the next request tries again
+            return failures.login_refused(server)
         if not session.begin(closings):
             return StoreUnavailable(f"the store of {server} was closed meanwhile")
-        now = time.monotonic()
-        if session.refused or now >= give_up:
-            return failures.unreachable(server, session.trouble, session.refused)
+        if time.monotonic() >= give_up:
+            return failures.unreachable(server, session.trouble)
         if not session.connected:
             opened = latch(1)
             session.when_connected(opened.count)
@@ -88,8 +89,6 @@ def _ready(  # as above
                 yield Wait(opened, min(session.gone_at, give_up))
             finally:
                 session.forget(opened.count)
-        elif session.full:
-            yield Wait(latch(1), min(now + CROWDED_PAUSE, give_up))
         elif session.prepared == session.current():
             return None
         else:

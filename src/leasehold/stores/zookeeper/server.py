@@ -76,7 +76,7 @@ class ZooKeeper:
         hearing = Hearing(self._tree, address, receive, self._unheard)
         with self._lock:
             self._hearings.append(hearing)
-        self._session.begin()
+        self._session.begin(self._session.closings)
         if self._session.connected:
             hearing.join()
         return hearing

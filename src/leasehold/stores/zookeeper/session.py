@@ -19,7 +19,6 @@ from leasehold.stores.zookeeper.calls import Call
 from leasehold.stores.zookeeper.client import Client
 from leasehold.stores.zookeeper.target import Target
 
-MOST_QUEUED = 128  # requests that wait for kazoo to send them; a few hundred would block the one that adds another
 CLOSED_WITHIN = 2.0  # seconds for the server to confirm that the session is ended
 # A client that was away for so many times its session has none any more. kazoo would try for ever with a server that
 # has forgotten what the client has seen: one that was restored from a backup refuses it each time.
@@ -33,6 +32,7 @@ class Session:
     def __init__(self, target: Target) -> None:
         self._target = target
         self.closings = 0  # how often it was closed
+        self.refusals = 0  # how often the server did not accept the login
         self._wall_us = 0  # the server's wall clock minus the time since boot of this machine
         # Called on kazoo's thread. ``joined``: connected, maybe in a new session.
         self.on_joined: Callable[[], None] = _nothing
@@ -44,8 +44,6 @@ class Session:
         self._client: Client | None = None
         self._waiting: list[Callable[[], None]] = []
         self._away_since: float | None = None
-        self.number = 0  # of clients that were begun
-        self.refused = False  # the server did not accept the login of the last client
         self.seen = 0  # the last transaction that is known to this process
         self.prepared = 0  # the session for which the tree was checked
 
@@ -78,10 +76,8 @@ class Session:
         client = self._client
         return 0 if client is None else client.session
 
-    def begin(self, closings: int | None = None) -> bool:
+    def begin(self, closings: int) -> bool:
         """Connect, unless that was begun; without waiting for it. False if it was closed since ``closings``."""
-        if closings is None:
-            closings = self.closings
         if self._client is not None and not self._is_gone(self._client):
             return self.closings == closings
         with self._lock:
@@ -95,9 +91,7 @@ class Session:
             client = Client(self._target)
             client.add_listener(lambda state: self._changed(client, state))
             self._client, self._away_since = client, time.monotonic()
-            self.number += 1
             self.seen = self.prepared = 0
-            self.refused = False
             client.start_async()
         return True
 
@@ -125,12 +119,6 @@ class Session:
 
     # ------------------------------------------------------------ requests
 
-    @property
-    def full(self) -> bool:
-        """Too many requests wait to be sent: a further one could block."""
-        client = self._client
-        return client is not None and client.backlog >= MOST_QUEUED
-
     def send(self, calls: Sequence[Call]) -> None:
         """Returns at once. Without a connection they are given up."""
         client = self._client
@@ -144,11 +132,6 @@ class Session:
         client = self._client
         if client is not None:
             client.forget_watch(path, watcher)
-
-    def hang_up(self) -> None:
-        client = self._client
-        if client is not None:
-            client.hang_up()
 
     def saw(self, zxid: int) -> None:
         self.seen = max(self.seen, zxid)
@@ -174,7 +157,7 @@ class Session:
             self.on_joined()
         else:
             self._away_since = time.monotonic()
-            self.refused |= client.client_state == KeeperState.AUTH_FAILED
+            self.refusals += client.client_state == KeeperState.AUTH_FAILED
             self.on_lost()
         if state != KazooState.SUSPENDED:
             self._wake_all()
