@@ -47,7 +47,7 @@ docs: .venv/.has-docs ## build the documents as a site in build/docs; a warning 
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/docs/mkdocs.yml # with --quiet no warning counts
 
 bench: .venv/.has-bench ## measure everything beside other libraries: build/bench gets a report, JSON and plots; minutes
-	@tools/servers.sh redis postgresql mariadb
+	@tools/servers.sh redis postgresql mariadb etcd zookeeper
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-quick: .venv/.has-bench ## measure what has a goal, with fewer rounds: under two minutes

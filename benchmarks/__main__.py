@@ -21,7 +21,18 @@ from benchmarks.rounds import EFFORTS
 
 # Those with a goal come first.
 WITH_GOALS = ("pairs", "tasks", "handoffs", "leases", "embedded", "startup")
-OTHERS = ("postgresql", "topologies", "primitives", "patterns", "jobs", "guards", "observers", "calls", "bytecodes")
+OTHERS = (
+    "postgresql",
+    "consensus",
+    "topologies",
+    "primitives",
+    "patterns",
+    "jobs",
+    "guards",
+    "observers",
+    "calls",
+    "bytecodes",
+)
 PARTS = (*WITH_GOALS, *OTHERS)
 QUICK_PARTS = ("pairs", "tasks", "handoffs", "leases", "embedded.alone", "embedded.processes", "startup")
 

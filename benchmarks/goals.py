@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.parts import embedded, handoffs, leases, pairs, postgresql, startup, tasks
+from benchmarks.parts import consensus, embedded, handoffs, leases, pairs, postgresql, startup, tasks
 from benchmarks.peers import FLOOR, OURS, OURS_ASYNCIO, PYTHON_REDIS_LOCK, RAW, REDIS_ASYNCIO, REDIS_PY
 from benchmarks.race import FAIRNESS, HANDOFFS_PER_S
 from benchmarks.report import markdown
@@ -50,6 +50,7 @@ def at_most(bound: float, name: str, work: str, contender: str, unit: str, peer:
     return Goal(name, work, contender, unit, bound, peer, at_least=False)
 
 
+ETCD, ZOOKEEPER = consensus.ETCD_ALONE, consensus.ZOOKEEPER_ALONE
 EIGHT, SIXTY_FOUR, SQLITE = handoffs.PROCESSES, handoffs.threads_work(64), embedded.PROCESSES
 GOALS = [
     at_most(3.2, "server time of a pair, × bare pair", pairs.SYNC, OURS, pairs.SERVER_US, RAW),
@@ -89,6 +90,25 @@ GOALS = [
             postgresql.OURS,
             HANDOFFS_PER_S,
             postgresql.BY_HAND,
+        ),
+        quick=False,
+    ),
+    replace(
+        at_least(0.8, "etcd pairs, × two bare transactions", ETCD, consensus.OURS, "pairs/s", consensus.BARE),
+        quick=False,
+    ),
+    replace(
+        at_least(1.5, "ZooKeeper pairs, × kazoo's Lock", ZOOKEEPER, consensus.OURS, "pairs/s", consensus.KAZOO),
+        quick=False,
+    ),
+    replace(
+        at_least(
+            1,
+            "ZooKeeper, 8 processes, handoffs, × kazoo's Lock",
+            consensus.ZOOKEEPER_PROCESSES,
+            consensus.OURS,
+            HANDOFFS_PER_S,
+            consensus.KAZOO,
         ),
         quick=False,
     ),

@@ -34,6 +34,7 @@ OURS, BARE, ETCD3GW, KAZOO = "Leasehold", "two bare transactions", "etcd3gw, ask
 ETCD_ALONE, ETCD_PROCESSES = "etcd, one caller", "etcd, 8 processes on one lock"
 ZOOKEEPER_ALONE, ZOOKEEPER_PROCESSES = "ZooKeeper, one caller", "ZooKeeper, 8 processes on one lock"
 POLL = 0.01  # seconds
+FLUSHED = {"zookeeper.forceSync": "yes"}
 PUT = b'{"success":[{"request_put":{"key":"YmVuY2gtYmFyZQ==","value":"%s"}}]}' % (b"QUJDRA==" * 12)
 
 
@@ -116,13 +117,13 @@ def asyncio_pairs(url: str) -> Iterator[Run]:
 
 @contextmanager
 def etcd() -> Iterator[str]:
-    with on_a_disk() as folder, EtcdServer(folder=folder) as server:
+    with on_a_disk() as folder, EtcdServer(place=folder) as server:
         yield server.url
 
 
 @contextmanager
 def zookeeper() -> Iterator[str]:
-    with on_a_disk() as folder, ZooKeeperServer(folder=folder, force_sync=True) as server:
+    with on_a_disk() as folder, ZooKeeperServer(properties=FLUSHED, place=folder) as server:
         yield server.url("/bench")
 
 

@@ -212,4 +212,3 @@ def survived(members: Members, fault: Fault, *servers: Any, before_healing: Faul
         assert not holder.lost and not holder.wrong, "the lease was lost"
         before_healing()
         members.heal()
-

@@ -47,9 +47,10 @@ class EtcdServer(Server):
         login: tuple[str, str] | None = None,
         token_ttl: int | None = None,
         haste: tuple[int, int] = (20, 200),
+        place: Path | None = None,
     ) -> None:
         self.name = name
-        self.folder = Path(tempfile.mkdtemp(prefix="etcd-", dir=process.home()))
+        self.folder = Path(tempfile.mkdtemp(prefix="etcd-", dir=place or process.home()))
         self.tls = tls
         self.login = login
         self._places = [process.reserve(), peer_place or process.reserve()]

@@ -61,15 +61,17 @@ HASTE = {
 
 
 class ZooKeeperServer(Server):
-    """One server. ``settings`` are lines of its configuration, ``properties`` of the Java system."""
+    """One server. ``settings`` are lines of its configuration, ``properties`` of the Java system, and ``place`` is where
+    it keeps its files, if not in memory."""
 
     def __init__(
         self,
         settings: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
         tls: Certificates | None = None,
+        place: Path | None = None,
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(dir=process.home()))
+        self.folder = Path(tempfile.mkdtemp(dir=place or process.home()))
         self._place = process.reserve()
         self.port = self._place.getsockname()[1]
         self.settings = {**SETTINGS, **(settings or {})}
