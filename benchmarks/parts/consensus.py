@@ -2,14 +2,15 @@
 
 On etcd the least that a lease costs are two writes by consensus, one to take it and one to give it back: two bare
 transactions, sent through the same connection as ours. The lock of etcd3gw does not wait, so it is asked for every
-10 ms. A lease here is fenced, has a queue and is renewed. The servers keep their data on a disk, and flush each change to
-it."""
+10 ms. A lease here is fenced, has a queue and is renewed. The servers keep their data on a disk, and flush each
+change to it."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -35,7 +36,7 @@ ETCD_ALONE, ETCD_PROCESSES = "etcd, one caller", "etcd, 8 processes on one lock"
 ZOOKEEPER_ALONE, ZOOKEEPER_PROCESSES = "ZooKeeper, one caller", "ZooKeeper, 8 processes on one lock"
 POLL = 0.01  # seconds
 FLUSHED = {"zookeeper.forceSync": "yes"}
-PUT = b'{"success":[{"request_put":{"key":"YmVuY2gtYmFyZQ==","value":"%s"}}]}' % (b"QUJDRA==" * 12)
+PUT = b'{"success":[{"request_put":{"key":"YmVuY2gtYmFyZQ==","value":"%s"}}]}' % b64encode(b"x" * 150)
 
 
 @contextmanager
@@ -92,7 +93,7 @@ def by_kazoo(url: str) -> Iterator[Locks]:
     client = kazoo.client.KazooClient(url.removeprefix("zk://").partition("/")[0])
     client.start()
     try:
-        yield lambda number: kazoo.recipe.lock.Lock(client, f"/bench/{number}")
+        yield lambda number: kazoo.recipe.lock.Lock(client, f"/kazoo/{number}")
     finally:
         client.stop()
         client.close()
