@@ -7,8 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from leasehold.stores.etcd.server import EtcdRecords
-from leasehold.stores.record.requests import Change, Join, Look, Part, Record, Server
-from leasehold.stores.record.text import decode, encode
+from leasehold.stores.record.requests import ANY, Change, Join, Look, Part, Record, Server
 from leasehold.stores.zookeeper.server import ZooKeeper
 
 PATIENCE = 10.0  # seconds
@@ -51,8 +50,5 @@ def write(records: Server, resource: str, text: str) -> None:
 
 
 def join(records: Server, resource: str, owner: str) -> None:
-    """A place of another process, with a record that says that somebody waits."""
-    record = look(records, resource)
-    assert record.text is not None
-    written = encode(decode(record.text)._replace(waiting=True))
-    assert perform(records, Change((Part(resource, record.revision, written, join=Join(owner, "")),))).done
+    """A place of another process."""
+    assert perform(records, Change((Part(resource, ANY, join=Join(owner, "")),))).done

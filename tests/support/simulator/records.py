@@ -4,7 +4,8 @@ The server is what consensus makes of several: it never loses a change, and no c
 requests and replies are lost, late and doubled, sessions end early or live on after their process, reads are stale
 (ZooKeeper: never older than what the process has seen), watches are silent, the wall clock steps.
 
-Half of the seeds play a server that compares who waits (etcd), half one that cannot (ZooKeeper).
+Half of the seeds play etcd, which compares who waits and remembers who was buried; half ZooKeeper, which counts the
+places that were made, and does the requests of a process in their order or not at all.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Version(NamedTuple):
     text: str | None
     revision: int
     places: tuple[Spot, ...]
+    queue: int = 0  # how many places were ever made
 
 
 class Spot(NamedTuple):
@@ -68,7 +70,8 @@ class RecordWorld(World):
 
     def __init__(self, plan: Plan, judge: RecordJudge) -> None:
         super().__init__(plan, judge)
-        self.flagged = plan.seed % 2 == 1
+        self.ordered = plan.seed % 2 == 1
+        self.buried: set[tuple[str, str]] = set()
         self.histories: dict[str, list[Version]] = {}
         self.tokens: dict[str, str] = {}  # digest -> owner, for those who judge
         self.committed_at: dict[tuple[str, int], float] = {}  # a mark of a resource -> when it was written
@@ -143,20 +146,19 @@ class RecordWorld(World):
 
     def _holds(self, part: Part, session: int) -> bool:
         now = self.version(part.resource)
+        if part.join is not None:
+            taken = any((one.owner, one.session) == (part.join.owner, session) for one in now.places)
+            return session in self._sessions and not taken and (part.resource, part.join.owner) not in self.buried
         if part.revision == ANY:
             return True
         if now.revision != part.revision:
             return False
-        if part.join is not None:
-            taken = any((one.owner, one.session) == (part.join.owner, session) for one in now.places)
-            return session in self._sessions and not taken
         if part.first is not None:
             there = any(one.number == part.first.number for one in now.places)
-            first = self.flagged or now.places[:1] == tuple(
-                [one for one in now.places if one.number == part.first.number]
-            )
+            before = [one for one in now.places if one.number < part.first.number]
+            first = self.ordered or not before
             return there and first
-        return self.flagged or not part.nobody_waits or not now.places
+        return not part.nobody_waits or (now.queue == part.queue if self.ordered else not now.places)
 
     def _carry_out(self, process: RecordProcess, part: Part, session: int, op: Any) -> None:
         now = self.version(part.resource)
@@ -167,7 +169,11 @@ class RecordWorld(World):
         changes = part.text is not None
         written = part.text if changes else now.text
         revision = self._changes + 1 if changes else now.revision
-        self._keep(part.resource, Version(0, written or None, revision, places))
+        if part.bury and not self.ordered:
+            self.buried.add((part.resource, part.bury))
+            places = tuple([one for one in places if one.owner != part.bury])
+        joined = now.queue + (part.join is not None)
+        self._keep(part.resource, Version(0, written or None, revision, places, joined))
         process.saw(part.resource, self._changes)
         self._judge(op, part.resource, now.places)
 
@@ -196,7 +202,7 @@ class RecordWorld(World):
     def _shown(self, process: RecordProcess, resource: str, stale: bool = False, texts: bool = False) -> Record:
         versions = self.histories.get(resource, [NOTHING])
         version = versions[-1]
-        if stale and self.flagged and self.weather is not CALM and self.random.random() < STALE:
+        if stale and self.ordered and self.weather is not CALM and self.random.random() < STALE:
             least = process.seen.get(resource, 0)
             version = self.random.choice([one for one in versions if one.number >= least] or [version])
         process.saw(resource, version.number)
@@ -204,7 +210,7 @@ class RecordWorld(World):
             Place(one.owner, one.number, str(one.number), one.session == process.session, one.text if texts else "")
             for one in version.places
         ]
-        return Record(resource, version.text, version.revision, tuple(places))
+        return Record(resource, version.text, version.revision, tuple(places), version.queue)
 
     # ------------------------------------------------------------ sessions
 
@@ -254,7 +260,7 @@ class RecordWorld(World):
             return
         version = self.version(watch.resource)
         news = None
-        if not self.flagged and watch.spot is None and version.text is not None:
+        if not self.ordered and watch.spot is None and version.text is not None:
             news = Record(watch.resource, version.text, version.revision, None)
         after = self.weather.trip(self.random, self.weather.push_slow)
         self.at(self.now + after, partial(watch.process.run, partial(watch.changed, news)))
@@ -289,11 +295,11 @@ class RecordProcess(Process):
 
     def __init__(self, world: RecordWorld, habits: Habits) -> None:
         super().__init__(world, habits)
-        self.flagged = world.flagged
         self.most_parts = 60
         self.server = "the simulated server"
         self.session = 0
         self.seen: dict[str, int] = {}
+        self.sent = self.served = 0  # requests, by their numbers
         self._looking = False
         self.turns = Turns(cast("Server", self), self, self.receive, world.random.random)
 
@@ -443,13 +449,18 @@ class Run(Event):
             process.soon(world.now, partial(answered, StoreUnavailable("out of time")))
             return
         session, life = process.session_for(request), world.lives_of
+        process.sent += 1
         fate = world.weather.fate(world.random)
         if fate.deliver_after is not None:
             world.at(
-                world.now + fate.deliver_after, partial(self.arrive, request, session, life, fate.reply_after, answered)
+                world.now + fate.deliver_after,
+                partial(self.arrive, request, (session, life, process.sent), fate.reply_after, answered),
             )
         if fate.again_after is not None:
-            world.at(world.now + fate.again_after, partial(self.arrive, request, session, life, None, answered))
+            world.at(
+                world.now + fate.again_after,
+                partial(self.arrive, request, (session, life, process.sent), None, answered),
+            )
         patience = self.ends - world.now
         if fate.reset_after is not None:
             patience = min(patience, fate.reset_after)
@@ -458,14 +469,16 @@ class Run(Event):
         process.soon(world.now + patience, partial(answered, error))
 
     def arrive(
-        self, request: Any, session: int, life: int, reply_after: float | None, answered: Callable[[Any], None]
+        self, request: Any, of: tuple[int, int, int], reply_after: float | None, answered: Callable[[Any], None]
     ) -> None:
         world = self.process.world
         if world.now < world.stalled_until:
-            world.at(world.stalled_until, partial(self.arrive, request, session, life, reply_after, answered))
+            world.at(world.stalled_until, partial(self.arrive, request, of, reply_after, answered))
             return
-        if life != world.lives_of:
+        session, life, number = of
+        if life != world.lives_of or (world.ordered and number < self.process.served):
             return
+        self.process.served = number
         reply = world.perform(self.process, request, session, self.op)
         if reply_after is not None:
             self.process.soon(world.now + reply_after, partial(answered, reply))

@@ -33,8 +33,7 @@ def test_what_is_written_is_read() -> None:
     """With every kind of part."""
     one = claimed()
     two = turn(one, text.first_seen(one, {}, at(1001)), ops.Withdraw("r", "b:1:y", 60_000), at(1002))
-    three = two._replace(waiting=True)
-    for kept in (EMPTY, one, two, three):
+    for kept in (EMPTY, one, two):
         assert text.decode(text.encode(kept)) == kept
 
 
@@ -93,10 +92,10 @@ def test_marks_grow_though_the_clock_stands() -> None:
         "null",
         "{}",
         "[]",
-        "[2,0,0,[],[[],[],0,0,0,[]]]",  # of another version
-        "[1,0,0,[5],[[],[],0,0,0,[]]]",  # a mark too many
-        '[1,"0",0,[],[[],[],0,0,0,[]]]',
-        "[1,0,0,[-1],[[],[],0,0,7,[]]]",
+        "[2,0,[],[[],[],0,0,0,[]]]",  # of another version
+        "[1,0,[5],[[],[],0,0,0,[]]]",  # a mark too many
+        '[1,"0",[],[[],[],0,0,0,[]]]',
+        "[1,0,[-1],[[],[],0,0,7,[]]]",
         text.encode(claimed())[:-1],
         text.encode(claimed()).replace("mutex", "mutexx"),
     ],

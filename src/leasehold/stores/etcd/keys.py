@@ -2,6 +2,7 @@
 
     <prefix>/r/<resource>            the record
     <prefix>/w/<resource>//<owner>   a place in the queue, with the lease of the process that waits
+    <prefix>/g/<resource>//<owner>   an owner that has withdrawn, with the same lease: no place is made for it any more
     <prefix>/n/<address>             news for a process, with its lease
 
 Records have a range of their own, so that listing them reads nothing else. The name of a resource may hold one slash
@@ -48,6 +49,9 @@ class Keys:
 
     def place(self, resource: str, owner: str) -> str:
         return f"{self.prefix}/w/{resource}//{owner}"
+
+    def grave(self, resource: str, owner: str) -> str:
+        return f"{self.prefix}/g/{resource}//{owner}"
 
     def news(self, address: str) -> str:
         return f"{self.prefix}/n/{address}"

@@ -15,7 +15,7 @@ from leasehold.stores.etcd.http import Reply
 from leasehold.stores.etcd.keys import Keys, decoded
 from leasehold.stores.etcd.lease import Lease
 from leasehold.stores.etcd.streams import NODELETE, NOPUT
-from leasehold.stores.etcd.transactions import MOST_PARTS, NO_LEASE, Transactions, harmless, joins, together
+from leasehold.stores.etcd.transactions import MOST_PARTS, NO_LEASE, Transactions, buries, harmless, joins, together
 from leasehold.stores.etcd.urls import Target, from_url
 from leasehold.stores.etcd.watches import Event, Watch, Watches
 from leasehold.stores.record.requests import Join, Outcome, Place, Record, Request, Sight, Watching
@@ -27,7 +27,6 @@ MOST_SEEN = 4096  # resources of which it is known at which revision they were r
 class EtcdRecords:
     """A ``Server`` of records. From any thread, and on any event loop."""
 
-    flagged = False
     most_parts = MOST_PARTS
 
     def __init__(self, target: Target) -> None:
@@ -90,8 +89,7 @@ class EtcdRecords:
         """etcd's reply. When the lease of a new place is gone, nothing was done: it is tried once more, with a new
         one."""
         if not made:
-            body = self._transactions.write(requests, NO_LEASE)
-            return (yield from self._gateway.post(TXN, body, give_up, harmless(requests)))
+            return (yield from self._without_places(requests, give_up))
         lease = yield from self._lease.ready(give_up)
         try:
             return (yield from self._make_places(requests, made, lease, give_up))
@@ -101,6 +99,18 @@ class EtcdRecords:
         self._lease.ended(lease)
         lease = yield from self._lease.ready(give_up)
         return (yield from self._make_places(requests, made, lease, give_up))
+
+    def _without_places(self, requests: Sequence[Request], give_up: float) -> Generator[Call, Reply, dict[str, Any]]:
+        """An owner is buried with our lease. When that is gone, so are all places of ours, also those under way."""
+        lease = self._lease.number if any(map(buries, requests)) else NO_LEASE
+        try:
+            body = self._transactions.write(requests, lease)
+            return (yield from self._gateway.post(TXN, body, give_up, harmless(requests)))
+        except Refused as error:
+            if lease == NO_LEASE or error.code != failures.NOT_FOUND:
+                raise
+        self._lease.ended(lease)
+        return (yield from self._gateway.post(TXN, self._transactions.write(requests, NO_LEASE), give_up))
 
     def _make_places(
         self, requests: Sequence[Request], made: Sequence[tuple[str, Join]], lease: int, give_up: float
@@ -138,6 +148,7 @@ class EtcdRecords:
     def _forget_places(self, change: Any) -> None:
         for part in change.parts:
             gone = [place.key for place in (part.first, *part.leave) if place is not None]
+            gone += [self._keys.place(part.resource, part.bury)] if part.bury else []
             if gone:
                 self._lease.remove_places(part.resource, gone)
 

@@ -118,15 +118,32 @@ class Transactions:
                 f'"create_revision":"{number - 1}"}}'
             )
             ops.append(f'{{"request_delete_range":{{"key":"{mine}"}}}}')
-        ops += [f'{{"request_delete_range":{{"key":"{encoded(place.key)}"}}}}' for place in part.leave]
+        ops += self._leave(part, lease)
         if part.join is not None:
             mine = encoded(self._keys.place(part.resource, part.join.owner))
+            grave = encoded(self._keys.grave(part.resource, part.join.owner))
             conditions.append(f'{{"key":"{mine}","target":"CREATE","create_revision":"0"}}')
+            conditions.append(f'{{"key":"{grave}","target":"CREATE","create_revision":"0"}}')
             text = encoded(part.join.text)
             ops.append(f'{{"request_put":{{"key":"{mine}","value":"{text}","lease":"{lease}"}}}}')
             ops.append(self._read(part.resource))
         elif part.text is None and part.revision:
             ops.append(f'{{"request_range":{{"key":"{record}"}}}}')
+
+    def _leave(self, part: Part, lease: int) -> list[str]:
+        ops = [f'{{"request_delete_range":{{"key":"{encoded(key)}"}}}}' for key in self._left(part)]
+        if part.bury:
+            grave = encoded(self._keys.grave(part.resource, part.bury))
+            if lease == NO_LEASE:  # then no place of ours can be under way
+                ops.append(f'{{"request_delete_range":{{"key":"{grave}"}}}}')
+            else:
+                ops.append(f'{{"request_put":{{"key":"{grave}","lease":"{lease}"}}}}')
+        return ops
+
+    def _left(self, part: Part) -> list[str]:
+        """The places that are removed, each once."""
+        buried = [self._keys.place(part.resource, part.bury)] if part.bury else []
+        return list(dict.fromkeys([*[place.key for place in part.leave], *buried]))
 
     # ------------------------------------------------------------ reading
 
@@ -162,7 +179,9 @@ class Transactions:
 
     def _done(self, part: Part, answers: Iterator[Any], revision: int, lease: int) -> Record:
         """A part after it was carried out, past the answers to what it wrote."""
-        writes = (part.text is not None) + (part.first is not None) + len(part.leave) + (part.join is not None)
+        left = self._left(part)
+        writes = (part.text is not None) + (part.first is not None) + len(left) + (part.join is not None)
+        writes += bool(part.bury)
         for _ in range(writes):
             next(answers)
         if part.join is not None:
@@ -223,6 +242,11 @@ def joins(request: Request) -> list[tuple[str, Join]]:
     return [(part.resource, part.join) for part in request.parts if part.join is not None]
 
 
+def buries(request: Request) -> bool:
+    """Does it bury an owner?"""
+    return type(request) is Change and any(part.bury for part in request.parts)
+
+
 def together(requests: Sequence[Request]) -> list[list[int]]:
     """Which requests are sent together, by their numbers. No two of a transaction touch the same keys: etcd puts a key
     only once, and evaluates all conditions before it changes anything."""
@@ -259,7 +283,7 @@ def _extent(request: Request) -> Extent:
         return Extent({f"//{request.address}"}, 600 + 2 * len(request.text))
     if isinstance(request, List):
         return Extent(set(), MOST_BYTES)
-    ops = sum(4 + len(part.leave) for part in request.parts)
+    ops = sum(4 + len(part.leave) + 2 * bool(part.bury) for part in request.parts)
     texts = sum(len(part.text or "") + len(part.join.text if part.join else "") for part in request.parts)
     alone = ops > MOST_OPS - MOST_NESTED
     size = MOST_BYTES if alone else 2 * texts + 1200 * len(request.parts)

@@ -18,7 +18,7 @@ PREFIX = "leasehold"
 SCHEMES = ("etcd", "etcds")
 OPTIONS = ("tls", "ca", "cert", "key")
 SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-PARTS = ("r", "w", "n")  # of the keys under a prefix: see keys.py
+PARTS = ("r", "w", "g", "n")  # of the keys under a prefix: see keys.py
 EXAMPLE = "write etcd://host1,host2:2379/prefix"
 NOT_ENCODED = "percent-encode the special characters of the user and the password: @ is %40, / is %2F, ? is %3F"
 

@@ -36,6 +36,7 @@ class Record(NamedTuple):
     text: str | None = None  # None: there is no record
     revision: int = 0  # of the record, not of its places; 0: there is no record
     places: tuple[Place, ...] | None = ()  # in their order; None: not read
+    queue: int = 0  # changes with every place that is made, where the server needs it to know that nobody waits
 
 
 class Join(NamedTuple):
@@ -45,20 +46,22 @@ class Join(NamedTuple):
     text: str
 
 
-ANY = -1  # no condition on the record: for a part that only removes places
+ANY = -1  # no condition on the record: for a part that only makes or removes places
 
 
 class Part(NamedTuple):
     """A change of one resource, on condition that its record is still at ``revision`` (0: that there is none; ANY: no
-    condition, and then only ``leave`` is given)."""
+    condition, and then the record stays as it is)."""
 
     resource: str
     revision: int
     text: str | None = None  # of the record; None: it stays as it is; empty: it is removed
-    nobody_waits: bool = False  # a further condition, unless the server is ``flagged``
+    nobody_waits: bool = False  # a further condition; ``queue`` is that of the record that was read
+    queue: int = 0
     first: Place | None = None  # a further condition: this place is there, and the first; it is removed
-    join: Join | None = None  # a further condition: there is no place of this owner yet
+    join: Join | None = None  # a further condition: there is no place of this owner yet, and it is not buried
     leave: tuple[Place, ...] = ()  # places to remove; those that are gone already do not matter
+    bury: str = ""  # the digest of an owner: it has no place afterwards, nor can one be made that is under way
 
 
 class Look(NamedTuple):
@@ -120,7 +123,6 @@ class Watching(Protocol):
 class Server(Protocol):
     """Where records are kept. Implemented for etcd and ZooKeeper, and by the simulator."""
 
-    flagged: bool  # no change can be made conditional on who waits: the record itself says that somebody does
     most_parts: int  # of one Change
     server: str  # as errors name it
 

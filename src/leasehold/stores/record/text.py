@@ -51,26 +51,25 @@ class Kept(NamedTuple):
     state: State = State()
     marks: tuple[int, ...] = ()
     last: int = 0  # the highest mark that was ever given here
-    waiting: bool = False  # somebody may have a place; only where the server needs it said
 
 
 EMPTY = Kept()
 
 
 def encode(kept: Kept) -> str:
-    return text((FORMAT, kept.last, int(kept.waiting), kept.marks, state_fields(kept.state)))
+    return text((FORMAT, kept.last, kept.marks, state_fields(kept.state)))
 
 
 def decode(written: str) -> Kept:
     """Raises one of ``UNREADABLE`` for a text that is no record of ours."""
-    version, last, waiting, marks, fields = parse(written)
+    version, last, marks, fields = parse(written)
     if version != FORMAT:
         raise ValueError("a record of another version")
     state = from_fields(fields)
-    numbers = (last, waiting, *marks)
+    numbers = (last, *marks)
     if any(type(one) is not int or one < 0 for one in numbers) or len(marks) != len(_ends(state)):
         raise ValueError("no marks of ours")
-    return Kept(state, tuple(marks), last, bool(waiting))
+    return Kept(state, tuple(marks), last)
 
 
 # ---------------------------------------------------------------- times
@@ -102,7 +101,7 @@ def here(kept: Kept, seen: Sightings, pace: float = 1) -> State:
     return _with_ends(kept.state, iter(ends))
 
 
-def kept(before: Kept, base: State, after: State, now: Instant, touched: str = "", waiting: bool = False) -> Kept:
+def kept(before: Kept, base: State, after: State, now: Instant, touched: str = "") -> Kept:
     """What to write after a turn. ``base`` is what the turn began with: the state :func:`here`, advanced to ``now``.
     A part that the turn has not changed keeps its mark and its length, so that its time goes on for everybody who has
     seen it; all others begin now. Two begin now in any case: the grant of ``touched``, whose holder counts from here;
@@ -118,7 +117,7 @@ def kept(before: Kept, base: State, after: State, now: Instant, touched: str = "
         its_mark, length_ms = known[key] if same else (mark, max(until_ms - now.ms, 1))
         marks.append(its_mark)
         lengths.append(length_ms)
-    return Kept(_with_ends(after, iter(lengths)), tuple(marks), mark, waiting)
+    return Kept(_with_ends(after, iter(lengths)), tuple(marks), mark)
 
 
 def _relied_on(before: Kept, after: State) -> set[Key]:

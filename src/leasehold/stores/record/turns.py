@@ -12,8 +12,9 @@ the condition fail. Only what was read in this turn can refuse anybody.
   watches the record, each other one the place before it. A watch wakes a waiter, and proves nothing.
 - Nobody can be kept waiting by a place whose claim has been given up, or whose process stands still: a place that is
   first while the resource is free, for several seconds, is removed by those behind it.
-- A withdrawal after a claim that went unanswered changes the record, so that the claim finds it changed when it
-  arrives.
+- A place is made whatever the record says: else nobody could begin to wait while others take turns quickly. A
+  withdrawal after a claim that went unanswered changes the record, and buries its owner: a claim finds the record
+  changed when it arrives late, and no place can be made.
 """
 
 from __future__ import annotations
@@ -184,6 +185,8 @@ class Turns:
             watcher.close()
             return ops.Withdrawn("nothing")
         self.unfinished[op.owner] = op
+        if op.forget_ms:
+            self._distrust(op.resource)  # what may have been done since is looked for
         wait = self._waits.get(op.owner)
         if wait is not None and not op.forget_ms and op.owner not in self._sent:
             yield Change((Part(op.resource, ANY, leave=(wait.place,)),))
@@ -191,11 +194,6 @@ class Turns:
             reply = ops.Withdrawn("queued")
         else:
             reply = yield from self._one(op)
-        if op.forget_ms and not self._server.flagged:
-            # A place that was made just before the record was changed; from here on none can be made.
-            self._distrust(op.resource)
-            late = yield from self._one(op._replace(forget_ms=0))
-            reply = late if reply == ops.Withdrawn("nothing") else reply
         self._forget(op.owner)
         self.unfinished.pop(op.owner, None)
         return reply
@@ -333,8 +331,8 @@ class Turns:
         return drafts
 
     def _with_places(self, record: Record, part: Part) -> Record:
-        """Places that were not read are those of before, without those that were removed. Nobody has got one since,
-        where a place changes the record; elsewhere the server compares them. The same for a record that stays."""
+        """Places that were not read are those of before, without those that were removed: who has got one since is
+        found by the server's comparison. The same for a record that stays."""
         known = self._known.get(record.resource)
         if record.places is not None or known is None:
             return record
@@ -342,7 +340,7 @@ class Turns:
         if places is not None:
             gone = (part.first, *part.leave)
             places = tuple([one for one in places if one not in gone])
-        return (known.record if part.text is None else record)._replace(places=places)
+        return (known.record if part.text is None else record)._replace(places=places, queue=known.record.queue)
 
     def _joined(self, op: ops.Claim, known: Known) -> Draft:
         """It has a place now."""
@@ -388,27 +386,24 @@ class Turns:
         for grant in base.holders:
             if grant.owner == op.owner:
                 return Draft(self._own(grant, now))
-        if places is None and self._server.flagged and kept.waiting:
+        if places is None:
             return Draft(ops.NoClaim("unknown"))  # who waits must be read first
         mine = self._place(op.owner, known)
         if mine is None and op.owner in self._waits:
             return Draft(ops.NoClaim("unknown"))
-        ahead = [one for one in places or () if mine is None or one.number < mine.number]
+        ahead = [one for one in places if mine is None or one.number < mine.number]
         reply, after = self._decide(base, now, op, bool(ahead))
         resource, revision = op.resource, known.record.revision
         if ahead and mine is not None and self._overdue(op, base, now, ahead[0]):
             return Draft(reply, Part(resource, revision, leave=(ahead[0],)))
         if isinstance(reply, ops.Granted):
-            others = self._server.flagged and any(one is not mine for one in places or ())
-            new = text.kept(kept, base, after, now, waiting=others)
-            part = Part(resource, revision, text.encode(new), nobody_waits=mine is None, first=mine)
+            new = text.kept(kept, base, after, now)
+            part = Part(resource, revision, text.encode(new), mine is None, known.record.queue, mine)
             return Draft(reply, part, new, good=True)
         if isinstance(reply, ops.Queued) and mine is None:
             waiter = Waiter(op.owner, op.ttl_ms, op.beat, now.ms, "", 0, op.rule, op.permits, op.limit, now.wall_us)
-            new = kept._replace(waiting=True)
-            written = text.encode(new) if self._server.flagged else None
             join = Join(owner_digest(op.owner), text.place_text(waiter._replace(meta=op.meta)))
-            return Draft(reply, Part(resource, revision, written, join=join), new)
+            return Draft(reply, Part(resource, ANY, join=join))
         if isinstance(reply, ops.Rejected) and mine is not None:
             return Draft(reply, Part(resource, revision, leave=(mine,)))
         return Draft(reply)
@@ -456,6 +451,7 @@ class Turns:
         outcome = ledger.apply(base, now, op, advanced=True) if quick is None else ledger.Outcome(*quick, ())
         reply, after, good = outcome.reply, outcome.state, isinstance(outcome.reply, GOOD)
         leave: tuple[Place, ...] = ()
+        bury = owner_digest(op.owner) if getattr(op, "forget_ms", 0) else ""
         if type(op) is ops.Withdraw:
             digest = owner_digest(op.owner)
             leave = tuple([one for one in known.record.places or () if one.owner == digest])
@@ -468,9 +464,10 @@ class Turns:
             return Draft(reply, pushes=outcome.pushes)
         new, written = kept, None
         if after != base or touched or over:
-            new = text.kept(kept, base, after, now, touched, kept.waiting)
+            new = text.kept(kept, base, after, now, touched)
             written = text.encode(new)
-        return Draft(reply, Part(op.resource, known.record.revision, written, leave=leave), new, outcome.pushes, good)
+        part = Part(op.resource, known.record.revision, written, leave=leave, bury=bury)
+        return Draft(reply, part, new, outcome.pushes, good)
 
     def _base(self, known: Known, now: Instant) -> State:
         """The state, without what is over by now. Every grant that is over is remembered for a while: its holder may
@@ -544,7 +541,7 @@ class Turns:
             if record is None or known is None:
                 self._distrust(resource)
             elif not known.stale and record.revision > known.record.revision:
-                self._note(record._replace(places=known.record.places))
+                self._note(record._replace(places=known.record.places, queue=known.record.queue))
             push = ops.Push(wait.claim.address, "wake", resource, wait.claim.owner, 0, 0, 0)
             self._deliver(push)
 

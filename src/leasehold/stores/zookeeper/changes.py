@@ -1,15 +1,19 @@
 """Changing records: one transaction of ZooKeeper for all parts, which is done whole or not at all.
 
-Every part requires that the record is still at its revision (``revisions``). Nothing else needs a condition: each join
-changes the record, so whoever knows the revision knows the queue, of which places only vanish.
+Every part requires that the record is still at its revision (``revisions``), unless that does not matter. Who waits is
+known from the places that were seen, which only vanish, and from the version of the node ``q``, which every join
+changes. A join that is under way when its owner is buried was sent before, in the same session: it is done by then, or
+never.
 
-    revision ANY           no condition: only places are removed
+    revision ANY           no condition: only places are made or removed
+    nobody waits           no place was made since
     revision 0, a text     create the record; it fails if there is one
     a text                 set it, if its version is the same
     an empty text          delete it, if its version is the same and it has no place; count the removal
     first                  delete that place; it fails if it is gone
     leave                  delete those places; without those that are gone already, if it fails for them
-    join                   create a place at the end, named when it is sent: it belongs to the session of that moment
+    join                   create a place at the end, named when it is sent: it belongs to the session of that moment;
+                           and set ``q``
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.stores.record.requests import ANY, Change, Look, Outcome, Part, Record
 from leasehold.stores.zookeeper import calls, failures
 from leasehold.stores.zookeeper.calls import Call, NotSent, PlaceNode
-from leasehold.stores.zookeeper.looks import Removals, look, with_places
+from leasehold.stores.zookeeper.looks import Removals, look
 from leasehold.stores.zookeeper.names import bucket
 from leasehold.stores.zookeeper.revisions import Revision, unpacked
 from leasehold.stores.zookeeper.rounds import Lost
@@ -76,8 +80,10 @@ class Transaction:
             text = part.join.text.encode()
             make = PlaceNode(path, part.join.owner, text, self._tree.acl, self._tree.session.current)
             self._append(make, len(text))
+            self._append(SetData(names.queue(part.resource), b"", -1))
 
     def _add_record(self, part: Part, path: str) -> None:
+        names = self._tree.names
         data = (part.text or "").encode()
         if part.revision == ANY:
             return
@@ -85,14 +91,19 @@ class Transaction:
             index = self._append(Create(path, data, self._tree.acl, 0), len(data))
             self.creations.add(index)
             self._of_record[part.resource] = index
-            if not part.text and part.join is None:  # there is none, and it stays so
+            if not part.text:  # there is none, and it stays so
                 self._append(Delete(path, 0))
                 del self._of_record[part.resource]
+            else:
+                self._append(Create(names.queue(part.resource), b"", self._tree.acl, 0))
             return
+        if part.nobody_waits and part.text:
+            self._append(CheckVersion(names.queue(part.resource), part.queue))
         version = unpacked(part.revision).version
         if part.text is None:
             self._append(CheckVersion(path, version))
         elif part.text == "":
+            self._append(Delete(names.queue(part.resource), -1))
             self._append(Delete(path, version))
         else:
             self._of_record[part.resource] = self._append(SetData(path, data, version), len(data))
@@ -137,12 +148,11 @@ def change(tree: Tree, request: Change) -> Generator[list[Call], None, Outcome]:
         if not transaction.operations:  # all the places that were to be removed are gone
             return Outcome(True, tuple([Record(part.resource, None, 0, None) for part in parts]))
         call = calls.transaction(transaction.operations)
-        queues = [calls.children(tree.names.record(part.resource)) for part in parts if part.join is not None]
-        yield [*asked, call, *queues]
+        yield [*asked, call]
         asked = []
         refused = _refusal(tree, call)
         if refused is None:
-            return _done(tree, transaction, call, removals, queues)
+            return (yield from _done(tree, transaction, call, removals))
         index, error = refused
         if index in transaction.creations and isinstance(error, NoNodeError):  # somebody has removed the tree
             tree.session.prepared = 0
@@ -156,18 +166,17 @@ def change(tree: Tree, request: Change) -> Generator[list[Call], None, Outcome]:
     return Outcome(False, sight.records)
 
 
-def _done(tree: Tree, transaction: Transaction, call: Call, removals: Removals, queues: Sequence[Call]) -> Outcome:
-    left = iter(queues)
+def _done(tree: Tree, transaction: Transaction, call: Call, removals: Removals) -> Generator[list[Call], None, Outcome]:
+    """Whoever has got a place sees the queue."""
+    joined = tuple([part.resource for part in transaction.parts if part.join is not None])
     try:
         removals.learn()
         records = transaction.records(call, removals)
-        return Outcome(
-            True,
-            tuple(
-                with_places(tree, record, next(left)) if part.join is not None else record
-                for part, record in zip(transaction.parts, records, strict=True)
-            ),
-        )
+        if joined:
+            sight = yield from look(tree, Look(joined))
+            seen = {record.resource: record for record in sight.records}
+            records = [seen.get(record.resource, record) for record in records]
+        return Outcome(True, tuple(records))
     except (Lost, LeaseholdError) as error:  # it was done, but what follows from it could not be read
         raise failures.unknown(tree.server, error) from error
 

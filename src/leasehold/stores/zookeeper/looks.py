@@ -61,25 +61,29 @@ def look(tree: Tree, request: Look) -> Generator[list[Call], None, Sight]:
     first = calls.sync(names.chroot)
     paths = [names.record(resource) for resource in request.resources]
     gets = [calls.get(path) for path in paths]
+    counts = [calls.exists(names.queue(resource)) for resource in request.resources]
     queues = [calls.children(path) for path in paths]
-    yield [first, *removals.calls, *[call for pair in zip(gets, queues, strict=True) for call in pair]]
+    # The count before the places: then a place that is missing here was made after the count.
+    reads = [call for three in zip(gets, counts, queues, strict=True) for call in three]
+    yield [first, *removals.calls, *reads]
     tree.answer(first)
     if first.zxid < seen:
         raise Lost
     removals.learn()
     records = [removals.record(resource, call) for resource, call in zip(request.resources, gets, strict=True)]
-    records = [with_places(tree, record, call) for record, call in zip(records, queues, strict=True)]
+    records = [with_places(tree, *one) for one in zip(records, counts, queues, strict=True)]
     if request.texts:
         records = yield from _with_texts(tree, records)
     return Sight(tuple(records))
 
 
-def with_places(tree: Tree, record: Record, call: Call) -> Record:
+def with_places(tree: Tree, record: Record, count: Call, call: Call) -> Record:
     """The reply to ``children``. Places that our session has made twice are removed."""
+    counted = tree.answer(count)
     found = queue(tree.answer(call, NoNodeError) or (), tree.session.current())
     if found.surplus:
         tree.session.send([calls.removal(tree.names.place(record.resource, key)) for key in found.surplus])
-    return record._replace(places=found.places)
+    return record._replace(places=found.places, queue=0 if counted is None else counted.version)
 
 
 def _with_texts(tree: Tree, records: Sequence[Record]) -> Generator[list[Call], None, list[Record]]:

@@ -2,6 +2,7 @@
 
     <chroot>                                    its data says that the tree is ours
     <chroot>/r/<bucket>/<resource>              a record; persistent
+    <chroot>/r/<bucket>/<resource>/q            its version counts the places that were made; persistent
     <chroot>/r/<bucket>/<resource>/<place>      a claim that waits: <owner>-<session>-<number>; ephemeral, sequential
     <chroot>/n/<address>                        the last texts that were sent to an address; ephemeral
     <chroot>/s/<session>                        a client that is connected; ephemeral
@@ -45,6 +46,9 @@ class Names:
 
     def place(self, resource: str, key: str) -> str:
         return f"{self.record(resource)}/{key}"
+
+    def queue(self, resource: str) -> str:
+        return f"{self.record(resource)}/q"
 
     def address(self, address: str) -> str:
         return f"{self.news}/{escaped(address)}"

@@ -27,7 +27,6 @@ WORKS: dict[type, Callable[[Tree, Any], Work]] = {Look: look, Change: change, Li
 class ZooKeeper:
     """For a URL, or a client of kazoo's whose settings are used. Nothing is connected before the first request."""
 
-    flagged = True
     most_parts = MOST_PARTS
 
     def __init__(self, given: Any) -> None:
