@@ -243,12 +243,14 @@ class Turns:
 
     # ------------------------------------------------------------ a turn
 
-    def _turn(self, steps: Sequence[Any]) -> Flow:
-        """All of the steps in one change; returns a draft for each that was tried."""
+    def _turn(self, steps: Sequence[Any], fresh: bool = False) -> Flow:
+        """All of the steps in one change; returns a draft for each that was tried. ``fresh``: what is known of them was
+        read a moment ago."""
         names = tuple([step.resource for step in steps])
         known = [self._known.get(step.resource) or self._unknown(step) for step in steps]
-        looked = None in known or any(one is not None and one.stale for one in known)
-        if looked:
+        looked = fresh
+        if None in known or any(one is not None and one.stale for one in known):
+            looked = True
             known = yield from self._look(names)
         tries = 0
         while True:
@@ -263,13 +265,25 @@ class Turns:
             outcome: Outcome = yield from self._change(steps, drafts, parts)
             records = {one.resource: one for one in outcome.records}
             if outcome.done:
-                return self._done(steps, drafts, records)
+                self._done(steps, drafts, records)
+                if drafts[-1].part is not None and drafts[-1].part.join is not None:
+                    drafts[-1] = yield from self._joined(steps[len(drafts) - 1], drafts[-1])
+                return drafts
             looked = True
             known = [
                 self._note(records[name]) if name in records else one for name, one in zip(names, known, strict=True)
             ]
             tries += 1
             yield from self._again(tries)
+
+    def _joined(self, op: ops.Claim, draft: Draft) -> Generator[Any, Any, Draft]:
+        """It has a place now. If that is the first, and the resource is free, it takes it at once. If that fails, it
+        waits all the same, and finds out with its next beat."""
+        try:
+            (draft,) = yield from self._turn((op,), fresh=True)
+        except LeaseholdError:
+            pass
+        return draft
 
     def _unknown(self, step: Any) -> Known | None:
         """A resource of which nothing is known is claimed as one that nobody has: if that is wrong, the refusal tells
@@ -316,19 +330,17 @@ class Turns:
         if tries >= PATIENT_TRIES:
             yield Pause(self._random() * min(PAUSE * (tries - PATIENT_TRIES + 1), LONGEST_PAUSE))
 
-    def _done(self, steps: Sequence[Any], drafts: list[Draft], records: dict[str, Record]) -> list[Draft]:
-        for place, draft in enumerate(drafts):
-            step = steps[place]
+    def _done(self, steps: Sequence[Any], drafts: list[Draft], records: dict[str, Record]) -> None:
+        for step, draft in zip(steps, drafts, strict=False):
             if draft.part is None:
                 continue
             written = draft.kept if draft.part.text else None
             known = self._note(self._with_places(records[step.resource], draft.part), written)
-            if draft.part.join is not None:
-                drafts[place] = self._joined(step, known)
+            if draft.part.join is not None and (mine := self._place(step.owner, known)) is not None:
+                self._waits[step.owner] = Wait(step, mine)
             if type(draft.reply) is ops.Granted:
                 self._forget(_taker(step))
         self._settle(steps, drafts)
-        return drafts
 
     def _with_places(self, record: Record, part: Part) -> Record:
         """Places that were not read are those of before, without those that were removed: who has got one since is
@@ -341,15 +353,6 @@ class Turns:
             gone = (part.first, *part.leave)
             places = tuple([one for one in places if one not in gone])
         return (known.record if part.text is None else record)._replace(places=places, queue=known.record.queue)
-
-    def _joined(self, op: ops.Claim, known: Known) -> Draft:
-        """It has a place now."""
-        mine = self._place(op.owner, known)
-        if mine is None:  # its session has ended in the same moment
-            return Draft(ops.NoClaim("unknown"))
-        self._waits[op.owner] = Wait(op, mine)
-        reply = self._claim(op, known, self._instant()).reply
-        return Draft(reply if isinstance(reply, ops.Queued) else FREE_NOW)
 
     def _settle(self, steps: Sequence[Any], drafts: Sequence[Draft]) -> None:
         """Watch for those who wait, and forget those who do not."""
@@ -549,7 +552,6 @@ class Turns:
 
 
 PLACE, RECORD = "place", "record"
-FREE_NOW = ops.Queued(0, 0, "")  # beat at once
 GOOD = (ops.Renewed, ops.Released, ops.Resized, ops.Evicted, ops.Granted, ops.Withdrawn)
 
 
