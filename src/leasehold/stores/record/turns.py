@@ -264,7 +264,7 @@ class Turns:
             outcome: Outcome = yield from self._change(steps, drafts, parts)
             records = {one.resource: one for one in outcome.records}
             if outcome.done:
-                return self._done(steps, drafts, records)
+                return self._done(steps, drafts, records, cast("list[Known]", known))
             looked = True
             known = [
                 self._note(records[name]) if name in records else one for name, one in zip(names, known, strict=True)
@@ -310,30 +310,20 @@ class Turns:
         if tries >= PATIENT_TRIES:
             yield Pause(self._random() * min(PAUSE * (tries - PATIENT_TRIES + 1), LONGEST_PAUSE))
 
-    def _done(self, steps: Sequence[Any], drafts: list[Draft], records: dict[str, Record]) -> list[Draft]:
+    def _done(
+        self, steps: Sequence[Any], drafts: list[Draft], records: dict[str, Record], before: Sequence[Known]
+    ) -> list[Draft]:
         for place, draft in enumerate(drafts):
             step = steps[place]
             if draft.part is None:
                 continue
-            known = self._note(self._with_places(records[step.resource], draft.part))
+            known = self._note(_with_places(records[step.resource], draft.part, before[place].record))
             if draft.part.join is not None:
                 drafts[place] = self._joined(step, known)
             if type(draft.reply) is ops.Granted:
                 self._forget(_taker(step))
         self._settle(steps, drafts)
         return drafts
-
-    def _with_places(self, record: Record, part: Part) -> Record:
-        """Places that were not read are those of before, without those that were removed. Nobody has got one since,
-        where a place changes the record; elsewhere the server compares them. The same for a record that stays."""
-        known = self._known.get(record.resource)
-        if record.places is not None or known is None:
-            return record
-        places = known.record.places
-        if places is not None:
-            gone = (part.first, *part.leave)
-            places = tuple([one for one in places if one not in gone])
-        return (known.record if part.text is None else record)._replace(places=places)
 
     def _joined(self, op: ops.Claim, known: Known) -> Draft:
         """It has a place now."""
@@ -550,6 +540,20 @@ GOOD = (ops.Renewed, ops.Released, ops.Resized, ops.Evicted, ops.Granted, ops.Wi
 def _taker(step: Any) -> str:
     """Who is granted what this step requests."""
     return cast("str", step.adopter if type(step) is ops.Adopt else step.owner)
+
+
+def _with_places(record: Record, part: Part, before: Record) -> Record:
+    """Places that were not read are those of the record that the change was conditional on, without those that were
+    removed. Nobody has got one since, where a place changes the record; elsewhere the server compares them. What is
+    known by now is no help: another thread may have noted a record that it read long ago. The same for a record that
+    stays."""
+    if record.places is not None:
+        return record
+    places = before.places
+    if places is not None:
+        gone = (part.first, *part.leave)
+        places = tuple([one for one in places if one not in gone])
+    return (before if part.text is None else record)._replace(places=places)
 
 
 def _has(state: State, op: ops.Release) -> bool:

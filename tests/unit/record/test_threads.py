@@ -1,0 +1,82 @@
+"""Several threads in the turns of one process: what one of them read early and notes late misleads no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from leasehold._core import ops
+from leasehold._core.types import owner_digest
+from leasehold.stores.clock import ManualClock
+from leasehold.stores.record.requests import Change, Look, Outcome, Place, Record, Sight
+from leasehold.stores.record.turns import Turns
+
+HOLDER, WAITER, OTHER = "host:1:holder.1", "host:2:waiter.1", "host:1:other.1"
+PLACE = Place(owner_digest(WAITER), 1, "its key", ours=False)
+
+
+class Flagged:
+    """A server whose records say that somebody waits, because it compares no places. The test replies in its stead."""
+
+    flagged = True
+    most_parts = 60
+    server = "a server"
+
+    def wall_us(self) -> int:
+        """Some time."""
+        return 1_700_000_000_000_000
+
+    def watch_record(self, record: Record, changed: Callable[[Record | None], None]) -> Any:
+        """Nobody waits here."""
+        raise AssertionError
+
+    watch_place = hear = perform = perform_async = watch_record
+
+    def forked(self) -> None:
+        """Nothing to drop."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def turns() -> Turns:
+    """Of one process."""
+    return Turns(Flagged(), ManualClock(), lambda push: None, lambda: 0.0)  # type: ignore[arg-type]  # never performs
+
+
+def end(flow: Any, reply: object) -> Any:
+    """The reply of an op whose last request is answered so."""
+    try:
+        request = flow.send(reply)
+    except StopIteration as ended:
+        return ended.value
+    raise AssertionError(f"another request: {request}")
+
+
+def test_a_release_keeps_the_places_that_it_knew() -> None:
+    """A thread notes an old record, without the waiter, while the release of another thread is under way. The release
+    leaves the waiter where it is, so that the next claim is not granted before it."""
+    process = turns()
+    claim = process.execute(ops.Claim("job", HOLDER, 60_000))
+    assert isinstance(next(claim), Look)
+    change = claim.send(Sight((Record("job"),)))
+    old = Record("job", change.parts[0].text, 1)
+    granted = end(claim, Outcome(True, (old._replace(places=None),)))
+
+    look = process.execute(ops.Inspect("job"))
+    next(look)
+    joined = old._replace(revision=2, places=(PLACE,))
+    end(look, Sight((joined,)))
+
+    release = process.execute(ops.Release("job", HOLDER, granted.fence))
+    change = next(release)
+    assert isinstance(change, Change) and change.parts[0].revision == 2
+    late = process.execute(ops.Inspect("job"))
+    next(late)
+    end(late, Sight((old,)))  # it was read before the waiter came
+    assert end(release, Outcome(True, (Record("job", change.parts[0].text, 3, None),))) == ops.Released()
+
+    other = process.execute(ops.Claim("job", OTHER, 60_000, enqueue=False))
+    request = next(other)
+    assert isinstance(request, Look), "granted before the one who waits"
+    assert isinstance(end(other, Sight((Record("job", change.parts[0].text, 3, (PLACE,)),))), ops.Busy)
