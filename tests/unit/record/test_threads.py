@@ -2,55 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from leasehold._core import ops
 from leasehold._core.types import owner_digest
-from leasehold.stores.clock import ManualClock
 from leasehold.stores.record.requests import Change, Look, Outcome, Place, Record, Sight
-from leasehold.stores.record.turns import Turns
+from tests.unit.record.scripted import end, turns
 
 HOLDER, WAITER, OTHER = "host:1:holder.1", "host:2:waiter.1", "host:1:other.1"
 PLACE = Place(owner_digest(WAITER), 1, "its key", ours=False)
-
-
-class Flagged:
-    """A server whose records say that somebody waits, because it compares no places. The test replies in its stead."""
-
-    flagged = True
-    most_parts = 60
-    server = "a server"
-
-    def wall_us(self) -> int:
-        """Some time."""
-        return 1_700_000_000_000_000
-
-    def watch_record(self, record: Record, changed: Callable[[Record | None], None]) -> Any:
-        """Nobody waits here."""
-        raise AssertionError
-
-    watch_place = hear = perform = perform_async = watch_record
-
-    def forked(self) -> None:
-        """Nothing to drop."""
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-
-def turns() -> Turns:
-    """Of one process."""
-    return Turns(Flagged(), ManualClock(), lambda push: None, lambda: 0.0)  # type: ignore[arg-type]  # never performs
-
-
-def end(flow: Any, reply: object) -> Any:
-    """The reply of an op whose last request is answered so."""
-    try:
-        request = flow.send(reply)
-    except StopIteration as ended:
-        return ended.value
-    raise AssertionError(f"another request: {request}")
 
 
 def test_a_release_keeps_the_places_that_it_knew() -> None:

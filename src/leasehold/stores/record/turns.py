@@ -55,6 +55,7 @@ OVERDUE_MS = 5_000  # the first waiter that does not take what is free for this 
 MOST_KNOWN = 10_000  # records that are remembered
 DAMAGED = Unreadable("its record", "is none of ours, or is damaged", blocks=True)
 SOMEBODY = "somebody:0:ahead"
+NO_PLACE = -1  # ZooKeeper numbers them from 0
 
 
 class Pause(NamedTuple):
@@ -406,7 +407,7 @@ class Turns:
     def _overdue(self, op: ops.Claim, base: State, now: Instant, first: Place) -> bool:
         """Has the first place been free to take the resource for long? Then it is no use to wait for it."""
         free = isinstance(self._decide(base, now, op, ahead=False)[0], ops.Granted)
-        number, since_ms = self._idle.get(op.resource, (0, 0))
+        number, since_ms = self._idle.get(op.resource, (NO_PLACE, 0))
         if free and number == first.number:
             return now.ms - since_ms > OVERDUE_MS
         if free:
