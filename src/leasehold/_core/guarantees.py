@@ -51,8 +51,8 @@ class Guarantees(NamedTuple):
     """What a store promises. ``str()`` is for people, ``as_dict()`` for programs."""
 
     store: str
-    """A stable name: ``memory``, ``sqlite``, ``redis``, ``sentinel``, ``cluster``, ``redlock``, ``postgresql``, ``etcd``
-    or ``zookeeper``."""
+    """A stable name: ``memory``, ``sqlite``, ``redis``, ``sentinel``, ``cluster``, ``redlock``, ``postgresql``,
+    ``etcd`` or ``zookeeper``."""
     url: str
     """How its URL begins."""
     events: tuple[Guarantee, ...]

@@ -45,9 +45,14 @@ class Flagged:
         return self.watches[-1]
 
 
-def turns(server: Any = None) -> Turns:
+def turns(server: Any) -> Turns:
     """Of one process."""
-    return Turns(server or Flagged(), ManualClock(), lambda push: None, lambda: 0.0)
+    return Turns(server, ManualClock(), lambda push: None, lambda: 0.0)
+
+
+def begin(turns: Turns, op: Any) -> Any:
+    """The flow of an op: what it yields is a request."""
+    return turns.execute(op)
 
 
 def end(flow: Any, reply: object) -> Any:

@@ -6,7 +6,7 @@ from leasehold._core import ops
 from leasehold._core.types import owner_digest
 from leasehold.stores.record.requests import Change, Look, Outcome, Place, Record, Sight
 from leasehold.stores.record.text import EMPTY, encode
-from tests.unit.record.scripted import Flagged, end, turns
+from tests.unit.record.scripted import Flagged, begin, end, turns
 
 OWNER = "host:1:waiter.1"
 FIRST = Place(owner_digest("host:2:waiter.1"), 0, "its key", ours=False)  # ZooKeeper begins with 0
@@ -17,12 +17,12 @@ def test_the_first_place_of_all_is_not_overdue() -> None:
     """Whoever waits behind it leaves it alone when the resource becomes free: its owner has not been slow yet."""
     server = Flagged()
     process = turns(server)
-    held = process.execute(ops.Claim("job", "host:3:holder.1", 60_000))
+    held = begin(process, ops.Claim("job", "host:3:holder.1", 60_000))
     next(held)
     written = held.send(Sight((Record("job"),))).parts[0].text
     end(held, Outcome(True, (Record("job", written, 1, None),)))
 
-    waits = process.execute(ops.Claim("job", OWNER, 60_000))
+    waits = begin(process, ops.Claim("job", OWNER, 60_000))
     assert isinstance(next(waits), Look)
     join = waits.send(Sight((Record("job", written, 2, (FIRST,)),)))
     assert isinstance(join, Change) and join.parts[0].join is not None
@@ -31,7 +31,7 @@ def test_the_first_place_of_all_is_not_overdue() -> None:
 
     [watch] = server.watches
     watch.changed(None)
-    beat = process.execute(ops.Beat("job", OWNER, 2))
+    beat = begin(process, ops.Beat("job", OWNER, 2))
     assert isinstance(next(beat), Look)
     free = Record("job", encode(EMPTY._replace(waiting=True)), 4, (FIRST, MINE))
     assert isinstance(end(beat, Sight((free,))), ops.Queued), "the first one lost its place"
