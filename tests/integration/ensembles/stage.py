@@ -7,15 +7,15 @@ session, no thread and no socket.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import pairwise
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from leasehold import LeaseLost, NotHeld, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.coordinator.stores import open_store
@@ -32,6 +32,10 @@ SHORT = 3.0  # of a lease that is to be lost
 WAITERS = ("sync", "asyncio", "sync")
 UNCERTAIN = (OutcomeUnknown, StoreUnavailable)
 OVER = (LeaseLost, NotHeld)
+PACE = 0.05  # seconds between two writes
+
+
+Opened = TypeVar("Opened", bound=AbstractContextManager[Any])
 
 
 class Inside(NamedTuple):
@@ -68,7 +72,7 @@ class Worker(threading.Thread):
     def __init__(self, party: Party, data: Data, ttl: float, turns: int = 1) -> None:
         super().__init__(daemon=True)
         self.party, self.data, self.ttl, self.left = party, data, ttl, turns
-        self.stay = 0.05  # seconds
+        self.patience: Callable[[], float] | None = None  # how long it stays; None: until it is told to leave
         self.turns: list[Inside] = []
         self.lease: Any = None
         self.held = threading.Event()
@@ -105,13 +109,16 @@ class Worker(threading.Thread):
             self.party.do(lambda _: lease.release())
 
     def _write(self, lease: Any) -> None:
-        """Until it is told to leave, or has lost the lease."""
-        while not self.leave.wait(self.stay):
+        """Until it is told to leave, or has lost the lease, or its patience is over."""
+        end = inf if self.patience is None else now() + self.patience()
+        while True:
             self.data.write(lease)
             try:
                 lease.check()
             except OVER:
                 self.lost = True
+                return
+            if now() >= end or self.leave.wait(PACE):
                 return
 
 
@@ -131,6 +138,11 @@ class Stage:
         worker = Worker(party, self.data, ttl, turns)
         self.workers.append(worker)
         return worker
+
+    def open(self, thing: Opened) -> Opened:
+        """What is closed after everybody has left."""
+        self._stack.enter_context(thing)
+        return thing
 
     def hold(self, *servers: Any, ttl: float = TTL) -> Worker:
         """Somebody who holds."""
@@ -188,7 +200,7 @@ def sockets(ports: set[int]) -> list[str]:
     ours = set()
     for file in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            ours.add(os.readlink(file))
+            ours.add(str(file.readlink()))
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     return [row[2] for row in rows if int(row[2].split(":")[1], 16) in ports and f"socket:[{row[9]}]" in ours]
 
@@ -206,7 +218,7 @@ def survived(members: Members, fault: Fault, *servers: Any, before_healing: Faul
         holder = played.hold(*servers)
         played.queue(*servers)
         fault()
-        until(lambda: members.leader(), "there is a leader")
+        until(members.leader, "there is a leader")
         renewed = now() + TTL  # a deadline that only a renewal after the fault can give
         until(lambda: holder.lost or holder.wrong or holder.lease.deadline > renewed, "its lease is renewed")
         assert not holder.lost and not holder.wrong, "the lease was lost"

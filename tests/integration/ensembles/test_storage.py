@@ -1,4 +1,4 @@
-"""What members keep, while a lease is held and others wait for it: disks that stall or are full, backups, compaction."""
+"""What members keep, while a lease is held and others wait: disks that stall or are full, backups, compaction."""
 
 from __future__ import annotations
 

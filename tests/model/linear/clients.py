@@ -18,7 +18,7 @@ from typing import Any
 
 from leasehold._core import ops
 from leasehold._core.ports import Store
-from leasehold.stores.postgresql.store import PostgresStore
+from leasehold.coordinator.stores import open_store
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.sqlite import SQLiteStore
 from tests.model.linear.checker import Call
@@ -104,10 +104,10 @@ async def play_async(store: Store, seed: int, rules: list[str], rounds: int) -> 
 
 
 def in_threads(
-    open_store: Callable[[], Store], rules: list[str], clients: int, rounds: int, seed: int
+    make_store: Callable[[], Store], rules: list[str], clients: int, rounds: int, seed: int
 ) -> list[list[Call]]:
     """Clients that begin at once, and are interrupted often."""
-    store = open_store()
+    store = make_store()
     histories: list[list[Call]] = []
     together = threading.Barrier(clients)
 
@@ -130,12 +130,12 @@ def in_threads(
 
 
 def in_tasks(
-    open_store: Callable[[], Store], rules: list[str], clients: int, rounds: int, seed: int
+    make_store: Callable[[], Store], rules: list[str], clients: int, rounds: int, seed: int
 ) -> list[list[Call]]:
     """Clients on one event loop."""
 
     async def all_of_them() -> list[list[Call]]:
-        store = open_store()
+        store = make_store()
         subscriber = store.listen(lambda push: None)
         played = await asyncio.gather(*[play_async(store, one, rules, rounds) for one in range(seed, seed + clients)])
         subscriber.close()
@@ -168,6 +168,6 @@ def _in_process(url: str, seed: int, rules: list[str], rounds: int) -> list[Call
 
 def open_url(url: str) -> Store:
     """A new store there."""
-    if url.startswith("postgresql"):
-        return PostgresStore(url)
+    if url.startswith(("etcd", "zk", "postgresql")):
+        return open_store(url)
     return SQLiteStore(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else RedisStore(url)

@@ -14,13 +14,24 @@ import pytest
 from leasehold._core import ops
 from leasehold._core.ports import Store
 from leasehold.stores.memory import MemoryStore
-from tests.model.linear import clients
+from tests.model.linear import clients, records
 from tests.model.linear.checker import Call, linearizable
 from tests.support.servers.database import Database
 
 MIXES = pytest.mark.parametrize("mix", clients.MIXES)
 WAYS = pytest.mark.parametrize("way", [clients.in_threads, clients.in_tasks])
+Judge = Callable[[list[list[Call]]], bool]
 Way = Callable[[Callable[[], Store], list[str], int, int, int], list[list[Call]]]
+CONSENSUS = pytest.mark.parametrize("consensus_url", ["etcd", "zookeeper"], indirect=True)
+of_records: Judge = partial(linearizable, apply=records.apply, waits=records.known_to_wait)
+
+
+@pytest.fixture
+def consensus_url(request: pytest.FixtureRequest) -> str:
+    """An empty store on a server that keeps records."""
+    if request.param == "etcd":
+        return str(request.getfixturevalue("etcd_server").url)
+    return str(request.getfixturevalue("zookeeper_server").url(request.getfixturevalue("chroot")))
 
 
 def overlaps(clients: list[list[Call]]) -> int:
@@ -29,11 +40,11 @@ def overlaps(clients: list[list[Call]]) -> int:
     return sum(second.began < first.ended for first, second in pairwise(ordered))
 
 
-def check(way: Way, open_store: Callable[[], Store], mix: str, seed: int) -> None:
+def check(way: Way, open_store: Callable[[], Store], mix: str, seed: int, good: Judge = linearizable) -> None:
     """A history of theirs is good. On a busy machine threads may come one after the other: then another one is made."""
     for turn in range(20):
         calls = way(open_store, clients.MIXES[mix], 6, 12, seed + 1_000 * turn)
-        assert linearizable(calls)
+        assert good(calls)
         if overlaps(calls) > 0:
             return
     pytest.fail("no two calls were ever under way at once")
@@ -69,11 +80,20 @@ def test_postgresql(way: Way, mix: str, postgres_database: Database) -> None:
     check(way, partial(clients.open_url, postgres_database.url), mix, 600)
 
 
-def check_processes(url: str, seed: int) -> None:
+@pytest.mark.slow
+@MIXES
+@WAYS
+@CONSENSUS
+def test_consensus(way: Way, mix: str, consensus_url: str) -> None:
+    """Threads and tasks on one etcd, and on one ZooKeeper."""
+    check(way, partial(clients.open_url, consensus_url), mix, 800, of_records)
+
+
+def check_processes(url: str, seed: int, good: Judge = linearizable, rounds: int = 40) -> None:
     """A history of four processes is good. As above: one in which they came one after the other says nothing."""
     for turn in range(5):
-        calls = clients.in_processes(url, clients.MIXES["everything"], 4, 40, seed + 1_000 * turn)
-        assert linearizable(calls)
+        calls = clients.in_processes(url, clients.MIXES["everything"], 4, rounds, seed + 1_000 * turn)
+        assert good(calls)
         if overlaps(calls) > 0:
             return
     pytest.fail("no two calls were ever under way at once")
@@ -98,6 +118,26 @@ def test_processes_on_redis(redis_url: str) -> None:
 def test_processes_on_postgresql(postgres_database: Database) -> None:
     """Four processes on one database, with every rule."""
     check_processes(postgres_database.url, 700)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@CONSENSUS
+def test_processes_on_consensus(consensus_url: str) -> None:
+    """Four processes on one etcd, and on one ZooKeeper, with every rule."""
+    check_processes(consensus_url, 900, of_records, rounds=15)
+
+
+@pytest.mark.soak
+@CONSENSUS
+@pytest.mark.parametrize("seed", range(10))
+def test_many_histories_of_consensus(seed: int, consensus_url: str) -> None:
+    """The same for longer, and with more at once."""
+    for number, mix in enumerate(clients.MIXES):
+        first = 30_000 + seed * 1_000 + number * 100
+        assert of_records(clients.in_processes(consensus_url, clients.MIXES[mix], 4, 60, first))
+        opened = partial(clients.open_url, consensus_url)
+        assert of_records(clients.in_threads(opened, clients.MIXES[mix], 6, 25, first + 50))
 
 
 @pytest.mark.soak
@@ -161,3 +201,21 @@ def broken(at: int, **change: Any) -> list[Call]:
 def test_what_cannot_have_been_is_refused(calls: list[Call]) -> None:
     """Each of these breaks one promise."""
     assert not linearizable(alone(calls))
+    assert not of_records(alone(calls))
+
+
+def test_whoever_waits_takes_it_itself() -> None:
+    """In a store of records nobody has what was released until the first who waits asks for it, and nobody else."""
+    fence = 100_000_000_000_000
+    waits = ops.Queued(0, 0, "")
+    calls = [
+        Call(ops.Claim("r", "a", 1000), ops.Granted(fence, 1000), 0, 1),
+        Call(ops.Claim("r", "b", 1000), waits, 2, 3),
+        Call(ops.Release("r", "a", fence), ops.Released(), 4, 5),
+        Call(ops.Claim("r", "c", 1000), waits, 6, 7),
+        Call(ops.Inspect("r", queue=False), ops.View((), (), fence, 0, 0), 8, 9),
+        Call(ops.Beat("r", "b", 2), ops.Granted(fence + 1, 1000), 10, 11),
+    ]
+    assert of_records(alone(calls))
+    passed_over = [*calls[:3], calls[3]._replace(reply=ops.Granted(fence + 1, 1000))]
+    assert not of_records(alone(passed_over))

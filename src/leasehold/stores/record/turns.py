@@ -56,6 +56,7 @@ OVERDUE_MS = 5_000  # the first waiter that does not take what is free for this 
 MOST_KNOWN = 10_000  # records that are remembered
 DAMAGED = Unreadable("its record", "is none of ours, or is damaged", blocks=True)
 SOMEBODY = "somebody:0:ahead"
+NO_PLACE = -1  # ZooKeeper numbers them from 0
 
 
 class Pause(NamedTuple):
@@ -265,7 +266,7 @@ class Turns:
             outcome: Outcome = yield from self._change(steps, drafts, parts)
             records = {one.resource: one for one in outcome.records}
             if outcome.done:
-                self._done(steps, drafts, records)
+                self._done(steps, drafts, records, cast("list[Known]", known))
                 if drafts[-1].part is not None and drafts[-1].part.join is not None:
                     drafts[-1] = yield from self._joined(steps[len(drafts) - 1], drafts[-1])
                 return drafts
@@ -330,29 +331,19 @@ class Turns:
         if tries >= PATIENT_TRIES:
             yield Pause(self._random() * min(PAUSE * (tries - PATIENT_TRIES + 1), LONGEST_PAUSE))
 
-    def _done(self, steps: Sequence[Any], drafts: list[Draft], records: dict[str, Record]) -> None:
-        for step, draft in zip(steps, drafts, strict=False):
+    def _done(
+        self, steps: Sequence[Any], drafts: list[Draft], records: dict[str, Record], before: Sequence[Known]
+    ) -> None:
+        for step, draft, one in zip(steps, drafts, before, strict=False):
             if draft.part is None:
                 continue
             written = draft.kept if draft.part.text else None
-            known = self._note(self._with_places(records[step.resource], draft.part), written)
+            known = self._note(_with_places(records[step.resource], draft.part, one.record), written)
             if draft.part.join is not None and (mine := self._place(step.owner, known)) is not None:
                 self._waits[step.owner] = Wait(step, mine)
             if type(draft.reply) is ops.Granted:
                 self._forget(_taker(step))
         self._settle(steps, drafts)
-
-    def _with_places(self, record: Record, part: Part) -> Record:
-        """Places that were not read are those of before, without those that were removed: who has got one since is
-        found by the server's comparison. The same for a record that stays."""
-        known = self._known.get(record.resource)
-        if record.places is not None or known is None:
-            return record
-        places = known.record.places
-        if places is not None:
-            gone = (part.first, *part.leave)
-            places = tuple([one for one in places if one not in gone])
-        return (known.record if part.text is None else record)._replace(places=places, queue=known.record.queue)
 
     def _settle(self, steps: Sequence[Any], drafts: Sequence[Draft]) -> None:
         """Watch for those who wait, and forget those who do not."""
@@ -423,7 +414,7 @@ class Turns:
     def _overdue(self, op: ops.Claim, base: State, now: Instant, first: Place) -> bool:
         """Has the first place been free to take the resource for long? Then it is no use to wait for it."""
         free = isinstance(self._decide(base, now, op, ahead=False)[0], ops.Granted)
-        number, since_ms = self._idle.get(op.resource, (0, 0))
+        number, since_ms = self._idle.get(op.resource, (NO_PLACE, 0))
         if free and number == first.number:
             return now.ms - since_ms > OVERDUE_MS
         if free:
@@ -558,6 +549,19 @@ GOOD = (ops.Renewed, ops.Released, ops.Resized, ops.Evicted, ops.Granted, ops.Wi
 def _taker(step: Any) -> str:
     """Who is granted what this step requests."""
     return cast("str", step.adopter if type(step) is ops.Adopt else step.owner)
+
+
+def _with_places(record: Record, part: Part, before: Record) -> Record:
+    """Places that were not read are those of the record that the change was conditional on, without those that were
+    removed: who has got one since is found by the server's comparison. What is known by now is no help: another thread
+    may have noted a record that it read long ago. The same for a record that stays."""
+    if record.places is not None:
+        return record
+    places = before.places
+    if places is not None:
+        gone = (part.first, *part.leave)
+        places = tuple([one for one in places if one not in gone])
+    return (before if part.text is None else record)._replace(places=places, queue=before.queue)
 
 
 def _has(state: State, op: ops.Release) -> bool:
