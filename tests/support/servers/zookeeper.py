@@ -61,7 +61,7 @@ HASTE = {
 
 
 class ZooKeeperServer(Server):
-    """One server. ``settings`` are lines of its configuration, ``properties`` of the Java system, and ``place`` is where
+    """One server. ``settings`` are lines of its configuration, ``properties`` of the Java system; ``place`` is where
     it keeps its files, if not in memory."""
 
     def __init__(

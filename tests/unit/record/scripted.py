@@ -20,10 +20,9 @@ class Watch:
         """Nobody is told any more."""
 
 
-class Flagged:
-    """A server whose records say that somebody waits, because it compares no places."""
+class Scripted:
+    """A server that does what the test says."""
 
-    flagged = True
     most_parts = 60
     server = "a server"
 

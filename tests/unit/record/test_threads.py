@@ -5,7 +5,7 @@ from __future__ import annotations
 from leasehold._core import ops
 from leasehold._core.types import owner_digest
 from leasehold.stores.record.requests import Change, Look, Outcome, Place, Record, Sight
-from tests.unit.record.scripted import Flagged, begin, end, turns
+from tests.unit.record.scripted import Scripted, begin, end, turns
 
 HOLDER, WAITER, OTHER = "host:1:holder.1", "host:2:waiter.1", "host:1:other.1"
 PLACE = Place(owner_digest(WAITER), 1, "its key", ours=False)
@@ -14,7 +14,7 @@ PLACE = Place(owner_digest(WAITER), 1, "its key", ours=False)
 def test_a_release_keeps_the_places_that_it_knew() -> None:
     """A thread notes an old record, without the waiter, while the release of another thread is under way. The release
     leaves the waiter where it is, so that the next claim is not granted before it."""
-    process = turns(Flagged())
+    process = turns(Scripted())
     claim = begin(process, ops.Claim("job", HOLDER, 60_000))
     assert isinstance(next(claim), Look)
     change = claim.send(Sight((Record("job"),)))
