@@ -19,6 +19,10 @@ from tests.model.linear.checker import Call, linearizable
 from tests.support.servers.database import Database
 
 MIXES = pytest.mark.parametrize("mix", clients.MIXES)
+SOME_MIXES = pytest.mark.parametrize(
+    "mix",
+    [one if one in ("mutex", "everything") else pytest.param(one, marks=pytest.mark.soak) for one in clients.MIXES],
+)
 WAYS = pytest.mark.parametrize("way", [clients.in_threads, clients.in_tasks])
 Judge = Callable[[list[list[Call]]], bool]
 Way = Callable[[Callable[[], Store], list[str], int, int, int], list[list[Call]]]
@@ -81,7 +85,7 @@ def test_postgresql(way: Way, mix: str, postgres_database: Database) -> None:
 
 
 @pytest.mark.slow
-@MIXES
+@SOME_MIXES
 @WAYS
 @CONSENSUS
 def test_consensus(way: Way, mix: str, consensus_url: str) -> None:
