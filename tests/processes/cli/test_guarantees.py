@@ -59,7 +59,6 @@ def test_json(desk: Desk) -> None:
         (["\x1b[2J"], 2, "there is no store '\\\\x1b[2J'"),
         (["--all", "redis"], 2, "leave out which one"),
         (["--all", "--url", NOWHERE], 2, "leave out which one"),
-        (["etcd://host"], 78, "there is no store for etcd:// in this version"),
         (["carrier-pigeon://loft"], 78, "unknown scheme"),
     ],
 )
