@@ -12,6 +12,8 @@ from tests.support.waiting import until
 
 WHO = {"leader": lambda members: members.leader(), "follower": lambda members: members.followers()[0]}
 who = pytest.mark.parametrize("who", WHO)
+leader_first = pytest.mark.parametrize("who", ["leader", pytest.param("follower", marks=pytest.mark.soak)])
+follower_first = pytest.mark.parametrize("who", ["follower", pytest.param("leader", marks=pytest.mark.soak)])
 
 
 def others(members: Members, one: object) -> list[object]:
@@ -19,7 +21,7 @@ def others(members: Members, one: object) -> list[object]:
     return [member for member in members.servers if member is not one]
 
 
-@who
+@leader_first
 def test_kill_9(members: Members, who: str) -> None:
     """Of the member that all clients are connected to: the lease goes on."""
     victim = WHO[who](members)
@@ -42,7 +44,7 @@ def test_it_is_cut_off_from_the_others(members: Members, who: str) -> None:
     survived(members, lambda: members.cut_off(victim), victim, *others(members, victim))
 
 
-@who
+@follower_first
 def test_it_is_cut_off_with_its_holder(members: Members, who: str) -> None:
     """The holder reaches only that member: it stops before its deadline, and those who wait elsewhere go on after it.
     A session that this member believes in prolongs nothing."""

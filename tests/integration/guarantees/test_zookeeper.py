@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NotEmptyError
 
 import leasehold
 from leasehold._core import ops
@@ -25,6 +26,7 @@ from tests.support.guarantees import (
 )
 from tests.support.servers.ensemble_fixtures import ClockedZooKeeper
 from tests.support.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
+from tests.support.waiting import until
 
 OUTAGE = 15.0  # the ttl of a lease that survives an election, or that all members crash
 
@@ -37,11 +39,17 @@ def own_zookeeper() -> Iterator[ZooKeeperServer]:
 
 
 def delete_all(server: ZooKeeperServer, chroot: str) -> None:
-    """Every node of this tree."""
+    """Every node of this tree. Clients may make some meanwhile: then once more."""
     client = KazooClient(server.address)
     client.start()
+
+    def gone() -> bool:
+        with suppress(NotEmptyError):
+            client.delete(chroot, recursive=True)
+        return client.exists(chroot) is None
+
     try:
-        client.delete(chroot, recursive=True)
+        until(gone, "all of it is deleted")
     finally:
         client.stop()
         client.close()

@@ -9,7 +9,6 @@ ledger mints the same one, unless that is not above the last.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from leasehold._core import ledger, ops
@@ -32,13 +31,9 @@ class TooLong(Exception):
     """The search was given up: nothing is known."""
 
 
-Apply = Callable[[State, Instant, Any], ledger.Outcome]
-Waits = Callable[[State, Any], bool]
-
-
-def linearizable(clients: list[list[Call]], apply: Apply = ledger.apply, waits: Waits | None = None) -> bool:
-    """Is there an order in which the ledger, or another model, gives these answers? Each client asks for one thing
-    after the other. ``waits``: whether an op of somebody who waits may be told so at any time."""
+def linearizable(clients: list[list[Call]], may_wait: bool = False) -> bool:
+    """Is there an order in which the ledger gives these answers? Each client asks for one thing after the other.
+    ``may_wait``: a beat of somebody who waits may be answered without asking the server, that it waits on."""
     histories = _with_fences(clients)
     fences = sorted({fence for calls in histories for call in calls if (fence := _fence(call.reply))})
     now = Instant(1_000_000, (fences or [DAY_US * 2])[0] - DAY_US)
@@ -60,12 +55,19 @@ def linearizable(clients: list[list[Call]], apply: Apply = ledger.apply, waits: 
         for one, call in following:
             if call.began > first_end:
                 continue
-            outcome = apply(state, now, call.op)
-            if waits is not None and isinstance(call.reply, ops.Queued) and waits(state, call.op):
+            outcome = ledger.apply(state, now, call.op)
+            if may_wait and _waits_on(state, call):
                 outcome = ledger.Outcome(state, call.reply, ())
             if _same(outcome.reply, call.reply) and _in_order(state.fence, outcome.state.fence, fences):
                 stack.append(((*came[:one], came[one] + 1, *came[one + 1 :]), outcome.state))
     raise TooLong(f"{len(seen)} states were looked at")
+
+
+def _waits_on(state: State, call: Call) -> bool:
+    """Was somebody told so who waits?"""
+    if not (isinstance(call.op, ops.Beat) and isinstance(call.reply, ops.Queued)):
+        return False
+    return any(one.owner == call.op.owner for one in state.queue)
 
 
 def _in_order(before: int, after: int, fences: list[int]) -> bool:

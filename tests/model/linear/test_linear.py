@@ -14,16 +14,20 @@ import pytest
 from leasehold._core import ops
 from leasehold._core.ports import Store
 from leasehold.stores.memory import MemoryStore
-from tests.model.linear import clients, records
+from tests.model.linear import clients
 from tests.model.linear.checker import Call, linearizable
 from tests.support.servers.database import Database
 
 MIXES = pytest.mark.parametrize("mix", clients.MIXES)
+SOME_MIXES = pytest.mark.parametrize(
+    "mix",
+    [one if one in ("mutex", "everything") else pytest.param(one, marks=pytest.mark.soak) for one in clients.MIXES],
+)
 WAYS = pytest.mark.parametrize("way", [clients.in_threads, clients.in_tasks])
 Judge = Callable[[list[list[Call]]], bool]
 Way = Callable[[Callable[[], Store], list[str], int, int, int], list[list[Call]]]
 CONSENSUS = pytest.mark.parametrize("consensus_url", ["etcd", "zookeeper"], indirect=True)
-of_records: Judge = partial(linearizable, apply=records.apply, waits=records.known_to_wait)
+of_records: Judge = partial(linearizable, may_wait=True)
 
 
 @pytest.fixture
@@ -81,7 +85,7 @@ def test_postgresql(way: Way, mix: str, postgres_database: Database) -> None:
 
 
 @pytest.mark.slow
-@MIXES
+@SOME_MIXES
 @WAYS
 @CONSENSUS
 def test_consensus(way: Way, mix: str, consensus_url: str) -> None:
@@ -204,18 +208,17 @@ def test_what_cannot_have_been_is_refused(calls: list[Call]) -> None:
     assert not of_records(alone(calls))
 
 
-def test_whoever_waits_takes_it_itself() -> None:
-    """In a store of records nobody has what was released until the first who waits asks for it, and nobody else."""
+def test_whoever_waits_may_be_told_so() -> None:
+    """By a store of records, though it could be granted by now; but nobody else is granted before it."""
     fence = 100_000_000_000_000
     waits = ops.Queued(0, 0, "")
     calls = [
         Call(ops.Claim("r", "a", 1000), ops.Granted(fence, 1000), 0, 1),
         Call(ops.Claim("r", "b", 1000), waits, 2, 3),
         Call(ops.Release("r", "a", fence), ops.Released(), 4, 5),
-        Call(ops.Claim("r", "c", 1000), waits, 6, 7),
-        Call(ops.Inspect("r", queue=False), ops.View((), (), fence, 0, 0), 8, 9),
-        Call(ops.Beat("r", "b", 2), ops.Granted(fence + 1, 1000), 10, 11),
+        Call(ops.Beat("r", "b", 2), waits, 6, 7),
+        Call(ops.Beat("r", "b", 3), ops.Granted(fence + 1, 1000), 8, 9),
     ]
-    assert of_records(alone(calls))
-    passed_over = [*calls[:3], calls[3]._replace(reply=ops.Granted(fence + 1, 1000))]
-    assert not of_records(alone(passed_over))
+    assert of_records(alone(calls)) and not linearizable(alone(calls))
+    passed_over = Call(ops.Claim("r", "c", 1000), ops.Granted(fence + 1, 1000), 8, 9)
+    assert not of_records(alone([*calls[:4], passed_over]))
