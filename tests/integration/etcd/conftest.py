@@ -16,7 +16,6 @@ from tests.support.servers.proxy import Proxy
 @pytest.fixture
 def etcd(etcd_server: EtcdServer) -> EtcdServer:
     """An empty etcd; who harms one takes ``own_etcd``."""
-    etcd_server.wipe()
     return etcd_server
 
 
@@ -27,17 +26,10 @@ def own_etcd() -> Iterator[Callable[..., EtcdServer]]:
         yield lambda *options, **more: stack.enter_context(EtcdServer(*options, **more))
 
 
-@pytest.fixture(scope="session")
-def shared_ensemble() -> Iterator[EtcdEnsemble]:
-    """For the whole run; take ``ensemble``."""
-    with EtcdEnsemble() as ensemble:
-        yield ensemble
-
-
 @pytest.fixture
-def ensemble(shared_ensemble: EtcdEnsemble) -> EtcdEnsemble:
+def ensemble(etcd_ensemble: EtcdEnsemble) -> EtcdEnsemble:
     """Three empty members, which a test may harm: the next one finds them whole."""
-    return shared_ensemble.whole()
+    return etcd_ensemble
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -11,12 +10,6 @@ import pytest
 from tests.integration.zookeeper.party import Party
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
-
-
-@pytest.fixture
-def chroot() -> str:
-    """Of a tree that nobody has made yet."""
-    return f"/leasehold-{secrets.token_hex(4)}"
 
 
 @pytest.fixture(params=["threads", "asyncio"])
@@ -52,15 +45,7 @@ def proxy(zookeeper_server: ZooKeeperServer) -> Iterator[Proxy]:
         yield proxy
 
 
-@pytest.fixture(scope="session")
-def shared_ensemble() -> Iterator[ZooKeeperEnsemble]:
-    """Three members; take ``ensemble``."""
-    with ZooKeeperEnsemble() as ensemble:
-        yield ensemble
-
-
 @pytest.fixture
-def ensemble(shared_ensemble: ZooKeeperEnsemble) -> ZooKeeperEnsemble:
+def ensemble(zookeeper_ensemble: ZooKeeperEnsemble) -> ZooKeeperEnsemble:
     """Three members, which a test may harm: the next one finds them whole."""
-    shared_ensemble.heal()
-    return shared_ensemble
+    return zookeeper_ensemble

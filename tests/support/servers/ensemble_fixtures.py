@@ -41,6 +41,12 @@ def etcd_server(shared_etcd_server: EtcdServer) -> EtcdServer:
     return shared_etcd_server
 
 
+@pytest.fixture
+def etcd_url(shared_etcd_server: EtcdServer) -> str:
+    """A prefix of one's own there."""
+    return f"etcd://127.0.0.1:{shared_etcd_server.port}/test-{secrets.token_hex(4)}"
+
+
 @pytest.fixture(scope="session")
 def shared_zookeeper_server() -> Iterator[ClockedZooKeeper]:
     """For the whole run; take ``zookeeper_server``."""
@@ -59,6 +65,12 @@ def zookeeper_server(shared_zookeeper_server: ClockedZooKeeper) -> ClockedZooKee
 def chroot() -> str:
     """Of a tree that nobody has made yet."""
     return f"/leasehold-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def zookeeper_url(zookeeper_server: ClockedZooKeeper, chroot: str) -> str:
+    """A tree of one's own there."""
+    return zookeeper_server.url(chroot)
 
 
 @pytest.fixture(scope="session")

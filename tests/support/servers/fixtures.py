@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,13 +12,11 @@ import pytest
 
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.cluster import RedisCluster
-from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.redlock import RedlockServers
 from tests.support.servers.replicas import RedisReplicas
 from tests.support.servers.sentinel import RedisSentinel
-from tests.support.servers.zookeeper import ZooKeeperServer
 
 
 @pytest.fixture(scope="session")
@@ -59,32 +56,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """For a server with TLS and its clients."""
     folder: Path = tmp_path_factory.mktemp("certificates")
     return Certificates(folder)
-
-
-@pytest.fixture(scope="session")
-def etcd_server() -> Iterator[EtcdServer]:
-    """An etcd for the whole run, which nobody harms; take ``etcd_url``."""
-    with EtcdServer() as server:
-        yield server
-
-
-@pytest.fixture
-def etcd_url(etcd_server: EtcdServer) -> str:
-    """A prefix of one's own there."""
-    return f"etcd://127.0.0.1:{etcd_server.port}/test-{secrets.token_hex(4)}"
-
-
-@pytest.fixture(scope="session")
-def zookeeper_server() -> Iterator[ZooKeeperServer]:
-    """A ZooKeeper for the whole run, which nobody harms; take ``zookeeper_url``."""
-    with ZooKeeperServer() as server:
-        yield server
-
-
-@pytest.fixture
-def zookeeper_url(zookeeper_server: ZooKeeperServer) -> str:
-    """A tree of one's own there."""
-    return zookeeper_server.url(f"/test-{secrets.token_hex(4)}")
 
 
 # ---------------------------------------------------------------- several servers, for the whole run
