@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leasehold._core.ops import Group, Inspect, Scan, StoreOp
+from leasehold._core.ops import Group, Inspect, StoreOp
 from leasehold._core.policy import HEAD_POLL_MS
 from leasehold._core.ports import Store
 from leasehold._core.rules import EXCLUSIVE
@@ -349,19 +349,14 @@ class SeenClock(ManualClock):
     def __init__(self) -> None:
         super().__init__()
         self.stores: list[Store] = []  # those that are open
+        self.names: set[str] = set()  # of what they use
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         for store in tuple(self.stores):
-            look_around(store)
+            for name in tuple(self.names):
+                store.execute(Inspect(name, queue=False))
         super().advance(seconds)
-
-
-def look_around(store: Store) -> None:
-    """What this store has not looked at, it looks at now."""
-    page: Any = store.execute(Scan("*"))
-    for name in page.items:
-        store.execute(Inspect(name, queue=False))
 
 
 class OpenStore(RecordStore):
@@ -369,8 +364,14 @@ class OpenStore(RecordStore):
 
     def __init__(self, name: str, server: Any, clock: SeenClock) -> None:
         super().__init__(name, server, clock)
-        self._stores = clock.stores
+        self._stores, self._names = clock.stores, clock.names
         self._stores.append(self)
+
+    def _begin(self, op: StoreOp, forks: int | None) -> Any:
+        """Whatever is used is looked at by all."""
+        steps = op.steps if isinstance(op, Group) else (op,)
+        self._names.update(step.resource for step in steps if step.resource)
+        return super()._begin(op, forks)
 
     def close(self) -> None:
         """Once or often."""

@@ -244,12 +244,11 @@ class Turns:
 
     # ------------------------------------------------------------ a turn
 
-    def _turn(self, steps: Sequence[Any], fresh: bool = False) -> Flow:
-        """All of the steps in one change; returns a draft for each that was tried. ``fresh``: what is known of them was
-        read a moment ago."""
+    def _turn(self, steps: Sequence[Any]) -> Flow:
+        """All of the steps in one change; returns a draft for each that was tried."""
         names = tuple([step.resource for step in steps])
         known = [self._known.get(step.resource) or self._unknown(step) for step in steps]
-        looked = fresh
+        looked = False
         if None in known or any(one is not None and one.stale for one in known):
             looked = True
             known = yield from self._look(names)
@@ -267,8 +266,6 @@ class Turns:
             records = {one.resource: one for one in outcome.records}
             if outcome.done:
                 self._done(steps, drafts, records, cast("list[Known]", known))
-                if drafts[-1].part is not None and drafts[-1].part.join is not None:
-                    drafts[-1] = yield from self._joined(steps[len(drafts) - 1], drafts[-1])
                 return drafts
             looked = True
             known = [
@@ -276,15 +273,6 @@ class Turns:
             ]
             tries += 1
             yield from self._again(tries)
-
-    def _joined(self, op: ops.Claim, draft: Draft) -> Generator[Any, Any, Draft]:
-        """It has a place now. If that is the first, and the resource is free, it takes it at once. If that fails, it
-        waits all the same, and finds out with its next beat."""
-        try:
-            (draft,) = yield from self._turn((op,), fresh=True)
-        except LeaseholdError:
-            pass
-        return draft
 
     def _unknown(self, step: Any) -> Known | None:
         """A resource of which nothing is known is claimed as one that nobody has: if that is wrong, the refusal tells
@@ -334,16 +322,29 @@ class Turns:
     def _done(
         self, steps: Sequence[Any], drafts: list[Draft], records: dict[str, Record], before: Sequence[Known]
     ) -> None:
-        for step, draft, one in zip(steps, drafts, before, strict=False):
+        for place, (step, draft, one) in enumerate(zip(steps, drafts, before, strict=False)):
             if draft.part is None:
                 continue
             written = draft.kept if draft.part.text else None
             known = self._note(_with_places(records[step.resource], draft.part, one.record), written)
-            if draft.part.join is not None and (mine := self._place(step.owner, known)) is not None:
-                self._waits[step.owner] = Wait(step, mine)
+            if draft.part.join is not None:
+                drafts[place] = Draft(self._joined(step, known))
             if type(draft.reply) is ops.Granted:
                 self._forget(_taker(step))
         self._settle(steps, drafts)
+
+    def _joined(self, op: ops.Claim, known: Known) -> ops.Reply:
+        """It has a place now. If that is the first, and the resource is free, it is woken at once. It does not take the
+        resource in the same call: others may have seen it in the queue."""
+        mine = self._place(op.owner, known)
+        if mine is None:  # its session has ended in the same moment
+            return ops.NoClaim("unknown")
+        self._waits[op.owner] = Wait(op, mine)
+        reply = self._claim(op, known, self._instant()).reply
+        if isinstance(reply, ops.Queued):
+            return reply
+        self._deliver(ops.Push(op.address, "wake", op.resource, op.owner, 0, 0, 0))
+        return ops.Queued(0, 0, "", op.address != "")
 
     def _settle(self, steps: Sequence[Any], drafts: Sequence[Draft]) -> None:
         """Watch for those who wait, and forget those who do not."""

@@ -247,7 +247,7 @@ def test_a_store_that_has_none() -> None:
 
     from leasehold.coordinator.results import default_results
 
-    with pytest.raises(Unsupported, match="say where to keep it"):
+    with pytest.raises(Unsupported, match="give a result store that all processes share"):
         default_results(SimpleNamespace(store=Own()))  # type: ignore[arg-type]  # what is read of an engine
 
 
