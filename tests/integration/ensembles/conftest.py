@@ -13,3 +13,14 @@ def members(request: pytest.FixtureRequest) -> Members:
     if request.param == "etcd":
         return EtcdMembers(request.getfixturevalue("etcd_ensemble"))
     return ZooKeeperMembers(request.getfixturevalue("zookeeper_ensemble"), request.getfixturevalue("chroot"))
+
+
+# On ZooKeeper these wait for a session to end, or for an election; tests/integration/guarantees shows the same there.
+SOAK = ("test_kill_9[zookeeper", "stands_still[zookeeper")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those are for the soak."""
+    for item in items:
+        if "ensembles" in item.nodeid and any(part in item.nodeid for part in SOAK):
+            item.add_marker(pytest.mark.soak)

@@ -122,7 +122,7 @@ def run(records: EtcdRecords, seed: int, end: float, trouble: Callable[[random.R
     return counts
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_bad_network(etcd: EtcdServer, proxy: Proxy, connect: Connect, seed: int) -> None:
     """Replies are lost or come late; requests are cut or held; connections break."""
     records = connect(etcd.url_at(proxy.port))

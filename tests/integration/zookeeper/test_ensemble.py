@@ -16,6 +16,13 @@ Joining = Callable[..., Party]
 SESSION = "4"
 
 
+@pytest.fixture(params=["threads", pytest.param("asyncio", marks=pytest.mark.soak)])
+def flavour(request: pytest.FixtureRequest) -> str:
+    """What a member does to a client is the same in both; elections take seconds."""
+    flavour: str = request.param
+    return flavour
+
+
 def member_of(party: Party, ensemble: ZooKeeperEnsemble) -> ZooKeeperServer:
     """The one that it is connected to."""
     client = party.server._session._client
