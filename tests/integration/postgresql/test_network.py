@@ -267,6 +267,7 @@ def test_the_session_that_listens_is_cut(
     lease = acquire(other)
     one = party(f"{postgres_database.url}?listen={network.url}")
     claim = waits(one, other)
+    until(lambda: len(advisory_locks(postgres_database)) == 2, "both listen")
     before = advisory_locks(postgres_database)
     monkeypatch.setattr(policy, "beat_every_ms", lambda ttl_ms: 600_000)
     network.cut()

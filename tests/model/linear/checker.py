@@ -12,7 +12,7 @@ from bisect import bisect_right
 from typing import Any, NamedTuple
 
 from leasehold._core import ledger, ops
-from leasehold._core.types import Instant, State
+from leasehold._core.types import Instant, State, Waiter
 
 DAY_US = 86_400_000_000
 MOST_STEPS = 1_000_000
@@ -33,7 +33,8 @@ class TooLong(Exception):
 
 def linearizable(clients: list[list[Call]], may_wait: bool = False) -> bool:
     """Is there an order in which the ledger gives these answers? Each client asks for one thing after the other.
-    ``may_wait``: a beat of somebody who waits may be answered without asking the server, that it waits on."""
+    ``may_wait``: a beat of somebody who waits may be answered without asking the server, that it waits on; and a claim
+    that found the resource held may get its place when it is free again, which it takes with its next beat."""
     histories = _with_fences(clients)
     fences = sorted({fence for calls in histories for call in calls if (fence := _fence(call.reply))})
     now = Instant(1_000_000, (fences or [DAY_US * 2])[0] - DAY_US)
@@ -58,6 +59,9 @@ def linearizable(clients: list[list[Call]], may_wait: bool = False) -> bool:
             outcome = ledger.apply(state, now, call.op)
             if may_wait and _waits_on(state, call):
                 outcome = ledger.Outcome(state, call.reply, ())
+            elif may_wait and _queued_late(outcome, call):
+                queue = (*state.queue, _waiter(call.op, now))
+                outcome = ledger.Outcome(state._replace(queue=queue), call.reply, ())
             if _same(outcome.reply, call.reply) and _in_order(state.fence, outcome.state.fence, fences):
                 stack.append(((*came[:one], came[one] + 1, *came[one + 1 :]), outcome.state))
     raise TooLong(f"{len(seen)} states were looked at")
@@ -68,6 +72,16 @@ def _waits_on(state: State, call: Call) -> bool:
     if not (isinstance(call.op, ops.Beat) and isinstance(call.reply, ops.Queued)):
         return False
     return any(one.owner == call.op.owner for one in state.queue)
+
+
+def _queued_late(outcome: ledger.Outcome, call: Call) -> bool:
+    """Was somebody put into the queue of what is free for it?"""
+    queued = isinstance(call.op, ops.Claim) and isinstance(call.reply, ops.Queued)
+    return queued and isinstance(outcome.reply, ops.Granted)
+
+
+def _waiter(op: ops.Claim, now: Instant) -> Waiter:
+    return Waiter(op.owner, op.ttl_ms, op.beat, now.ms, op.address, op.floor, op.rule, op.permits, op.limit)
 
 
 def _in_order(before: int, after: int, fences: list[int]) -> bool:
