@@ -255,15 +255,23 @@ class EtcdServer(Server):
              "-e", f"inject=fdatasync:delay_enter={round(seconds * 1e6)}", "-o", str(self.folder / "strace.log")]
         )  # fmt: skip
         try:
-            until(lambda: _tracer(self.pid) != 0, "strace is attached")
+            until(lambda: _traced(self.pid), "strace is attached to all threads")
             yield
         finally:
             traced.send_signal(signal.SIGINT)
             traced.wait(PATIENCE)
 
 
-def _tracer(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+def _traced(pid: int) -> bool:
+    """Strace attaches to one thread after the other."""
+    return all(_tracer(task) != 0 for task in Path(f"/proc/{pid}/task").iterdir())
+
+
+def _tracer(task: Path) -> int:
+    try:
+        lines = (task / "status").read_text().splitlines()
+    except FileNotFoundError:  # the thread has ended
+        return 1
     return int(next(line for line in lines if line.startswith("TracerPid")).split()[1])
 
 

@@ -60,9 +60,9 @@ class Transactions:
     def _one(self, request: Request, lease: int) -> str:
         kind = type(request)
         if kind is Change:
-            return self._change(request.parts, lease)  # type: ignore[union-attr]
+            return self._change(request.parts, lease)  # type: ignore[union-attr]  # its type was compared
         if kind is Tell:
-            return self._tell(request)  # type: ignore[arg-type]
+            return self._tell(request)  # type: ignore[arg-type]  # the same
         return f'{{"success":[{self._reads(request)}]}}'
 
     def _reads(self, request: Request) -> str:
