@@ -8,6 +8,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from leasehold import InvalidRequest
+from leasehold.stores.record.requests import Server
+from leasehold.stores.zookeeper.server import ZooKeeper
 from leasehold.stores.zookeeper.target import CHROOT, SESSION_SECONDS, from_url, target_of
 from tests.support.tables import each
 
@@ -127,3 +129,12 @@ def test_something_else() -> None:
     """What is no client is refused at once."""
     with pytest.raises(InvalidRequest, match="give a KazooClient or a URL"):
         target_of(object())
+
+
+def test_it_is_a_server_that_keeps_records() -> None:
+    """Type checkers see that nothing is missing; nothing is connected."""
+    server: Server = ZooKeeper("zk://host")
+    assert server.flagged
+    assert server.most_parts == 60
+    assert server.server == "ZooKeeper at host:2181"
+    server.close()

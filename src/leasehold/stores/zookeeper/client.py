@@ -24,6 +24,7 @@ from leasehold.stores.zookeeper.calls import Call
 from leasehold.stores.zookeeper.target import Target
 
 CONNECT_WITHIN = 3.0  # seconds for one member: kazoo would wait for a silent one until the session is over
+SHORTEST_PATIENCE = 1.0  # seconds for the answer to the first request
 # Between attempts to connect to any member, for ever. kazoo's own pauses grow to an hour.
 PAUSES = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.3, "max_delay": 1.0}
 
@@ -144,8 +145,10 @@ class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
         with suppress(IndexError):
             self.wake(self._owed.popleft())
 
-    def _invoke(self, *given: Any, **more: Any) -> Any:
-        result = super()._invoke(*given, **more)
+    def _invoke(self, timeout: float, *given: Any, **more: Any) -> Any:
+        """A member that starts may never answer the first request: another attempt must fit into the session."""
+        patience = max(self.client._session_timeout / 3000, SHORTEST_PATIENCE)
+        result = super()._invoke(min(timeout, CONNECT_WITHIN, patience), *given, **more)
         if isinstance(result, tuple):
             self.session_ms = result[0].time_out
         return result
