@@ -126,7 +126,7 @@ def reads(node: RedisServer) -> int:
     return int(found["total_reads_processed"])
 
 
-@pytest.mark.soak  # it goes by the time of a machine that has nothing else to do
+@pytest.mark.soak  # it failed once in a whole run, and why is not known yet
 @mostly("asyncio", "company")
 def test_leases_of_one_slot_are_one_command(company: Company) -> None:
     """Twelve leases in three slots, each on another node: three commands for a round."""
