@@ -7,11 +7,9 @@ may count from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from leasehold._core import ops
 from leasehold._core.holding import LocalGrant
-from leasehold._core.light_typing import NamedTuple, Protocol, TypeAlias
+from leasehold._core.light_typing import Callable, NamedTuple, Protocol, Sequence, TypeAlias
 from leasehold._core.names import Name
 from leasehold._core.policy import (
     BUDGET_MS,
@@ -96,7 +94,7 @@ def immediate_grant(request: AcquireRequest, owner: str, sent: float, reply: ops
 def refusal(request: AcquireRequest, reply: ops.Rejected) -> InvalidRequest:
     """The error of a claim that the store would never grant."""
     advice = ": ask for fewer, or store a higher limit with resize()" if request.permits > 1 else ""
-    return InvalidRequest(f"{request.name.kind}: {reply.why}{advice}", resource=request.name.text)
+    return InvalidRequest(f"{request.name.label}: {reply.why}{advice}", resource=request.name.text)
 
 
 # ---------------------------------------------------------------- self-deadlock
@@ -138,7 +136,7 @@ def self_deadlock(request: AcquireRequest, own: Sequence[OwnLease], limit: int) 
         return None
     holds, instead = _advice(request, lasting, limit)
     return InvalidRequest(
-        f"{request.name.kind} would be waited for for ever: this thread or task {holds} itself, in a with body around "
+        f"{request.name.label} would be waited for for ever: this thread or task {holds} itself, in a with body around "
         f"this call. {instead}",
         resource=request.name.text,
     )
@@ -443,7 +441,7 @@ class PendingClaim:
         by = f"held by {holder}; its lease expires in {left} unless it is renewed"
         closed = f"not free for {left}" if retry_in_ms else "not free"  # without a holder: its door is closed
         return NotAcquired(
-            f"{self.request.name.kind} is {by if holder else closed}{hint}",
+            f"{self.request.name.label} is {by if holder else closed}{hint}",
             holder=holder or None,
             retry_in=retry_in_ms / 1000,
             limit=self.limit or None,

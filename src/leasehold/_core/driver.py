@@ -13,9 +13,7 @@ so that the flow can clean up. ``Abandon`` is the exception: the flow is closed,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-
-from leasehold._core.light_typing import Any, TypeVar
+from leasehold._core.light_typing import Any, Awaitable, Callable, Coroutine, Generator, TypeVar
 
 R = TypeVar("R")
 Q = TypeVar("Q")

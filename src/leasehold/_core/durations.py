@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 
 from leasehold._core.light_typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 _DIGITS = frozenset("0123456789.+-e ")
 _NO_LETTERS = _DIGITS - {"e"}
 _LONGEST_TEXT = 64  # characters; more is no duration, and nothing reads all of it
+_INFINITE = float("inf")  # a short command needs nothing else of ``math``, and does not load it
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -80,16 +80,16 @@ def _finite(value: int | float, what: str) -> float:
     try:
         number = float(value)
     except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
+        number = _INFINITE
+    if not -_INFINITE < number < _INFINITE:
         raise InvalidRequest(f"{what} must be a finite number of seconds")
     return number
 
 
 def _parse(text: str, what: str) -> float:
     """Numbers with a unit each, from the longest unit to the shortest: ``"30s"``, ``"1h30m"``, ``"1d 2h"``."""
-    rest, total, last = text.strip() if len(text) <= _LONGEST_TEXT else "", 0.0, math.inf
-    while rest or last == math.inf:
+    rest, total, last = text.strip() if len(text) <= _LONGEST_TEXT else "", 0.0, _INFINITE
+    while rest or last == _INFINITE:
         digits, unit, rest = _first_part(rest)
         size = _UNITS.get(unit)
         if size is None:
@@ -127,4 +127,4 @@ def _number(digits: str, text: str, what: str) -> float:
 
 def _up_to_ms(number: float, most_ms: int) -> int:
     """Whole milliseconds, rounded up; anything above the most is just above the most."""
-    return math.ceil(round(min(number * 1000, most_ms + 1.0), 6))
+    return -int(-round(min(number * 1000, most_ms + 1.0), 6) // 1)

@@ -9,15 +9,15 @@ an op on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from leasehold._core import ops
 from leasehold._core.claims import AcquireRequest, OwnLeases, PendingClaim, budget_ms, claim, immediate_grant
 from leasehold._core.holding import LOSSES, LOST, Holding, LocalGrant
-from leasehold._core.light_typing import Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable
 from leasehold._core.policy import LEAST_BUDGET_MS, tombstone_ms
-from leasehold._core.tickets import Ticket, Transfer
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
+
+if TYPE_CHECKING:
+    from leasehold._core.tickets import Ticket, Transfer
 
 __all__ = [
     "AcquireRequest",
@@ -133,7 +133,7 @@ async def acquire(
         if pending.out_of_time() and not pending.turned_away:
             raise pending.not_acquired("", 0)
     raise StoreUnavailable(
-        f"{MOST_OWNERS} claims on {request.name.kind} were over before they could be used: the store answers more "
+        f"{MOST_OWNERS} claims on {request.name.label} were over before they could be used: the store answers more "
         f"slowly than a ttl of {request.ttl_ms} ms allows, or forgets its waiters",
         resource=request.name.text,
     )
@@ -280,7 +280,7 @@ def _no_longer_good(request: AcquireRequest, ticket: Ticket, reason: str) -> Lea
     if reason == "deleted":  # the store never had a later fence either: most likely it is the wrong store
         why = "this store knows nothing of its lease; is it the store that the giver uses?"
     return LeaseLost(
-        f"the ticket for {request.name.kind} is no longer good ({reason}): {why}",
+        f"the ticket for {request.name.label} is no longer good ({reason}): {why}",
         reason=reason if reason in LOSSES else "taken",
         resource=ticket.resource,
         fence=ticket.fence,
@@ -303,7 +303,7 @@ async def release(holding: Holding, now: float, first: FirstRelease | None = Non
             raise
         if holding.phase != LOST:  # a lost lease was not ours any more, whatever becomes of this release
             raise OutcomeUnknown(
-                f"the release of {holding.name.kind} was not confirmed; it goes on in the background "
+                f"the release of {holding.name.label} was not confirmed; it goes on in the background "
                 "until the lease would have ended, and may be repeated",
                 resource=holding.name.text,
                 fence=holding.fence,

@@ -196,12 +196,12 @@ class GroupAcquisition:
     async def leave_nothing(self, error: BaseException) -> None:
         """In the background: a cancelled task must not be kept waiting, and the store may not answer."""
         in_doubt = self.in_doubt or bool(self.pending or self.held)
-        await _defer(_withdrawals([*self.pending, *self.closed()]) + _releases(self.parts(closed=False), self.now))
+        await defer(withdrawals([*self.pending, *self.closed()]) + _releases(self.parts(closed=False), self.now))
         if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
             raise OutcomeUnknown(str(error), resource=error.resource) from error
 
     async def withdraw(self, claims: Sequence[tuple[AcquireRequest, str]]) -> None:
-        self.now = max(self.now, await _defer(_withdrawals(claims)))
+        self.now = max(self.now, await defer(withdrawals(claims)))
 
 
 async def release_all(holdings: Sequence[Holding], now: float) -> list[bool]:
@@ -226,7 +226,7 @@ async def _release(holdings: Sequence[Holding], now: float) -> tuple[list[bool],
     except GeneratorExit:
         raise
     except BaseException as error:
-        await _defer(_releases(holdings, now))
+        await defer(_releases(holdings, now))
         if not isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             raise
         if any(holding.phase != LOST for holding in steps):
@@ -237,7 +237,7 @@ async def _release(holdings: Sequence[Holding], now: float) -> tuple[list[bool],
     return [ours.get(holding, False) for holding in holdings], now
 
 
-def _withdrawals(claims: Sequence[tuple[AcquireRequest, str]]) -> list[ops.Defer]:
+def withdrawals(claims: Sequence[tuple[AcquireRequest, str]]) -> list[ops.Defer]:
     """With a tombstone: a claim that arrives later must get nothing."""
     deferred = []
     for request, owner in reversed(claims):
@@ -257,7 +257,7 @@ def _releases(holdings: Sequence[Holding], now: float) -> list[ops.Defer]:
     return deferred
 
 
-async def _defer(deferred: Sequence[ops.Defer]) -> float:
+async def defer(deferred: Sequence[ops.Defer]) -> float:
     """Defer all of them, whatever is thrown meanwhile: a driver keeps each before anything can be thrown. Returns the
     time of the last."""
     at, thrown = 0.0, None

@@ -8,10 +8,8 @@ Times are seconds on the local suspend-safe clock, always counted from before th
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from leasehold._core import ops
-from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, lru_cache
 from leasehold._core.names import Name
 from leasehold._core.policy import (
     BUDGET_MS,
@@ -23,12 +21,13 @@ from leasehold._core.policy import (
     tombstone_ms,
 )
 from leasehold._core.rules import MUTEX, ONLY_SLOT, READ, WRITE
-from leasehold._core.tickets import Transfer
 from leasehold._core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from leasehold._core.tickets import Transfer
 
 T = TypeVar("T")
 NEVER = float("inf")
@@ -70,6 +69,7 @@ class LocalGrant:
         "at",
         "deadline",
         "fence",
+        "granted_as",
         "limit",
         "owner",
         "renew_at",
@@ -96,6 +96,7 @@ class LocalGrant:
         stop, deadline, renewal = grant_spans(ttl_ms, remaining_ms)
         self.owner = owner
         self.fence = fence
+        self.granted_as: tuple[str, int] | None = None  # of one that was passed on: owner and fence in the store
         self.ttl_ms = ttl_ms
         self.stop_at = sent + stop
         self.deadline = sent + deadline
@@ -105,6 +106,10 @@ class LocalGrant:
         self.rule = rule
         self.slots = slots
         self.limit = limit  # of a semaphore: the limit that others go by, when it differs from the requested one
+
+    def in_store(self) -> tuple[str, int]:
+        """The owner and the fence by which the store knows it."""
+        return self.granted_as or (self.owner, self.fence)
 
     def usable(self, renews: bool) -> bool:
         """Is there time left to work in? A push that was read late may name a grant that is almost over."""
@@ -248,6 +253,7 @@ class Holding:
         "deadline",
         "depth",
         "fence",
+        "granted_as",
         "lock",
         "name",
         "owner",
@@ -284,6 +290,7 @@ class Holding:
         self._rare: dict[str, Any] | None = None
         self.owner = grant.owner
         self.fence = grant.fence
+        self.granted_as = grant.granted_as  # the owner and the fence that the store knows, where they are others
         self.rule = grant.rule
         self.plain = grant.rule == MUTEX  # until it is changed: every renewal of it is like the last; see ``renewals``
         self.ttl_ms = self._renewal_ttl_ms = grant.ttl_ms  # that of the last confirmation, and of the next renewal
@@ -373,7 +380,7 @@ class Holding:
             raise self.loss()
         if phase not in ALIVE:
             raise NotHeld(
-                f"the lease on {self.name.kind} was released",
+                f"the lease on {self.name.label} was released",
                 resource=self.name.text,
                 owner=public_owner(self.owner),
                 fence=self.fence,
@@ -382,7 +389,7 @@ class Holding:
     def loss(self) -> LeaseLost:
         """The error of a lost lease. Where renewals failed, the last failure is its cause."""
         error = LeaseLost(
-            f"the lease on {self.name.kind} is lost ({self.reason}): stop the work that it protected",
+            f"the lease on {self.name.label} is lost ({self.reason}): stop the work that it protected",
             reason=self.reason,
             resource=self.name.text,
             owner=public_owner(self.owner),
@@ -440,7 +447,7 @@ class Holding:
         """Refuse to hand over or lower what was entered again: the outer body still relies on it."""
         if self.depth > 1:
             raise InvalidRequest(
-                f"the lease on {self.name.kind} was entered {self.depth} times: leave the inner ones first"
+                f"the lease on {self.name.label} was entered {self.depth} times: leave the inner ones first"
             )
 
     def _raise_ttl(self, ttl_ms: int) -> None:
@@ -473,10 +480,11 @@ class Holding:
             budget_ms = max(left_ms, 1)
         if change or self._renews_sent:
             self._renews_sent += 1
+        owner, fence = self.in_store()
         renew = ops.Renew(
             resource=self.name.text,
-            owner=self.owner,
-            fence=self.fence,
+            owner=owner,
+            fence=fence,
             ttl_ms=ttl_ms,
             exact=exact,
             number=self._renews_sent,
@@ -523,6 +531,52 @@ class Holding:
             self._last_failure = error
             if self.renews:
                 self.renew_at = now + retry_renewal_after(self.ttl_ms / 1000)
+
+    # ------------------------------------------------------------ passing on
+    #
+    # A lease may pass to another thread or task of this process without the store (``cohort``). The store's grant stays
+    # as it is, with its owner, its fence and its end; the lease that follows has an owner and a fence of its own.
+
+    def in_store(self) -> tuple[str, int]:
+        """The owner and the fence by which the store knows it."""
+        return self.granted_as or (self.owner, self.fence)
+
+    def may_pass(self, now: float) -> bool:
+        """Can it be passed on? It must be sure, have time left, and be as it was granted."""
+        return self.phase == HELD and now < self._stop_at and self.depth <= 1 and (self.plain or self._plain_writer())
+
+    def _plain_writer(self) -> bool:
+        """Is it the lease of a writer that nothing has changed?"""
+        changed = self._renews_sent or self._unconfirmed or self._renewal_ttl_ms != self.ttl_ms
+        return self.rule == WRITE and not changed and not self.durability
+
+    def begin_reservation(self, fences: int, now: float, tell: bool = False) -> ops.Renew | None:
+        """The Renew that also reserves fences for those to whom it will be passed on. It may take half of what is left:
+        when it goes unanswered, there must be time to give back what is still held. ``tell``: of claims that wait."""
+        with self.lock:
+            renew = self._begin_renewal(now)
+            if renew is None:
+                return None
+            half_ms = max(int((self._stop_at - now) * 500), 1)
+            return renew._replace(fences=fences, tell=tell, budget_ms=min(renew.budget_ms, half_ms))
+
+    def pass_on(self, owner: str, fence: int, now: float) -> LocalGrant:
+        """The grant of the one that follows: the same times, for they are the store's. From here on this one is
+        released."""
+        with self.lock:
+            grant = LocalGrant(owner, fence, self.ttl_ms, 0.0, self.ttl_ms, now, False, self.rule)
+            grant.granted_as = self.in_store()
+            grant.deadline, grant.renew_at = self.deadline, self.renew_at
+            grant.stop_at = self.deadline - margin(self.ttl_ms / 1000)
+            grant.unanswered = self._tombstone
+            self.phase = RELEASED
+            return grant
+
+    def take_back(self) -> None:
+        """The one that was to follow has not got it."""
+        with self.lock:
+            if self.phase == RELEASED:
+                self.phase = HELD
 
     # ------------------------------------------------------------ changes that a caller waits for
 
@@ -589,10 +643,10 @@ class Holding:
     def _not_a_writer(self) -> InvalidRequest:
         if self.rule == READ:
             return InvalidRequest(
-                f"the lease on {self.name.kind} reads already: there is nothing to downgrade", resource=self.name.text
+                f"the lease on {self.name.label} reads already: there is nothing to downgrade", resource=self.name.text
             )
         return InvalidRequest(
-            f"the lease on {self.name.kind} is no writer's: downgrade() is for what rwlock(...).write() gives",
+            f"the lease on {self.name.label} is no writer's: downgrade() is for what rwlock(...).write() gives",
             resource=self.name.text,
         )
 
@@ -623,10 +677,9 @@ class Holding:
             if not transfer.done or self.phase != RELEASED:
                 return None
             transfer.done = False
+            owner, fence = self.in_store()
             forget_ms = tombstone_ms(self.ttl_ms)
-            return ops.Release(
-                resource=self.name.text, owner=self.owner, fence=self.fence, forget_ms=forget_ms, again=True
-            )
+            return ops.Release(resource=self.name.text, owner=owner, fence=fence, forget_ms=forget_ms, again=True)
 
     # ------------------------------------------------------------ release
 
@@ -643,7 +696,7 @@ class Holding:
             again = self._releases > 0  # an earlier one may have arrived, and "not yours" is no loss then (trap 11)
             self._releases += 1
             forget_ms = tombstone_ms(self.ttl_ms) if self._rare is not None and self._tombstone else 0
-            fields = (self.name.text, self.owner, self.fence, forget_ms, again, BUDGET_MS)
+            fields = (self.name.text, *(self.granted_as or (self.owner, self.fence)), forget_ms, again, BUDGET_MS)
         return tuple.__new__(ops.Release, fields)  # every release: this is quicker than a call of the class
 
     def _gone(self) -> bool:
@@ -659,8 +712,8 @@ class Holding:
                 return False
             if isinstance(reply, ops.Released) and not reply.found and now >= self.deadline:
                 raise OutcomeUnknown(
-                    f"the release of {self.name.kind} was not confirmed while the lease lasted: it was released, or it "
-                    "has expired",
+                    f"the release of {self.name.label} was not confirmed while the lease lasted: it was released, or "
+                    "it has expired",
                     resource=self.name.text,
                     fence=self.fence,
                 )

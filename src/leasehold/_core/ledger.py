@@ -16,12 +16,10 @@ same output, always.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from leasehold._core import ops
-from leasehold._core.light_typing import Any, NamedTuple
+from leasehold._core.light_typing import Any, Callable, NamedTuple, Sequence
 from leasehold._core.policy import tombstone_ms
-from leasehold._core.rules import READ, RULES, WRITE
+from leasehold._core.rules import EXCLUSIVE, READ, RULES, WRITE
 from leasehold._core.turn import Turn
 from leasehold._core.types import Instant, State, Waiter, Watcher
 
@@ -124,7 +122,7 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
             turn.queue[place] = turn.queue[place]._replace(repeated=True)
         newer = turn.record_beat(place, op.beat, op.floor)
         turn.hand_on(requester=op.owner if newer else "")
-        return turn.standing(op.owner)
+        return turn.standing_of_claim(op.owner)
     waiter = Waiter(  # by position, as in ``Turn.state``
         op.owner,
         op.ttl_ms,
@@ -143,7 +141,7 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
     )
     turn.queue.append(waiter)
     turn.hand_on(requester=op.owner)
-    standing = turn.standing(op.owner)
+    standing = turn.standing_of_claim(op.owner)
     if op.enqueue or isinstance(standing, ops.Granted):
         return standing
     turn.queue.pop()  # wait=0 never stays in the queue
@@ -164,7 +162,7 @@ def beat(turn: Turn, op: ops.Beat) -> ops.BeatReply:
         return turn.too_many(waiter.permits, waiter.limit)
     if turn.record_beat(place, op.beat, 0 if turn.wrong_floor(op.floor) else op.floor):
         turn.hand_on(requester=op.owner)
-    return turn.standing(op.owner)
+    return turn.standing_of_claim(op.owner)
 
 
 def renew(turn: Turn, op: ops.Renew) -> ops.Renewed | ops.NotYours:
@@ -178,16 +176,24 @@ def renew(turn: Turn, op: ops.Renew) -> ops.Renewed | ops.NotYours:
     closed_until_ms = turn.now.ms + op.closed_ms if op.closed_ms else 0
     if grant.limit and turn.limit:
         turn.keep_limit(turn.limit)  # a holder of a permit uses it, also when no new claim has come for long
+    rule = READ if op.shared and grant.rule == WRITE else grant.rule
+    others = bool(op.fences) and turn.others_wait()
+    tell = grant.tell or (op.tell and op.fences > 0 and not others and grant.holder_address != "")
     turn.holders[turn.holders.index(grant)] = grant._replace(
-        rule=READ if op.shared and grant.rule == WRITE else grant.rule,
+        rule=rule,
         meta=op.meta if op.meta and newest else grant.meta,
         ttl_ms=ttl_ms,
         expires_ms=expires_ms,
         ticket=op.ticket or grant.ticket,
         closed_until_ms=max(grant.closed_until_ms, closed_until_ms),
         renewals=max(grant.renewals, op.number),
+        tell=tell and rule in EXCLUSIVE,
     )
-    return ops.Renewed(expires_ms - turn.now.ms)
+    remaining_ms = expires_ms - turn.now.ms
+    if not op.fences:
+        return ops.Renewed(remaining_ms)
+    first, last = turn.reserve(op.fences) if grant.rule in EXCLUSIVE else (0, 0)
+    return ops.Renewed(remaining_ms, first, last, others)
 
 
 def release(turn: Turn, op: ops.Release) -> ops.Released | ops.NotYours:
@@ -196,12 +202,13 @@ def release(turn: Turn, op: ops.Release) -> ops.Released | ops.NotYours:
         turn.holders.remove(grant)
         turn.close(grant, grant.closed_until_ms)
     known = turn.ended.get(op.owner)
-    ours = grant is not None or (op.again if known is None else known.outcome == "released")
-    outcome = "released" if ours else turn.why_not(op.owner, op.fence).reason
+    found = grant is not None or (known is not None and known.outcome == "released")
+    ours = found or (op.again and (known is None or known.outcome == "gone"))  # released before, or expired: who knows
+    outcome = "released" if found else "gone" if ours else turn.why_not(op.owner, op.fence).reason
     if op.forget_ms and turn.grant_of(op.owner) is None:
         turn.leave(op.owner)
         turn.add_tombstone(op.owner, op.fence, outcome, op.forget_ms)
-    return ops.Released(grant is not None or known is not None) if ours else ops.NotYours(outcome)
+    return ops.Released(found) if ours else ops.NotYours(outcome)
 
 
 def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
@@ -278,6 +285,7 @@ def revoke(turn: Turn, op: ops.Revoke) -> ops.HolderAsked | ops.NotYours:
     grant = turn.grant_of(op.owner, op.fence)
     if grant is None:
         return turn.why_not(op.owner, op.fence)
+    turn.note("asked", grant, op.note)
     reached = grant.holder_address != "" and turn.reachable(grant.holder_address)
     if reached:
         turn.push(grant.holder_address, "revoke", grant)
@@ -306,6 +314,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Rejecte
         ticket="",
         renewals=0,
         repeated=False,
+        tell=False,
     )
     turn.holders.remove(grant)
     turn.holders.append(adopted)  # they stand in the order of their fences

@@ -7,9 +7,8 @@ The format is frozen: a table of inputs and names in the tests never changes. Te
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 
-from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING, lru_cache
 from leasehold.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -22,14 +21,16 @@ _ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
 
 
 class Name:
-    """A resource: its text and its low-cardinality kind; ``hidden`` says that its ids are hashed already."""
+    """A resource: its text and its low-cardinality kind; ``hidden`` says that its ids are hashed already, ``open`` that
+    messages may show them."""
 
-    __slots__ = ("_id_hash", "hidden", "kind", "text")
+    __slots__ = ("_id_hash", "hidden", "kind", "open", "text")
 
-    def __init__(self, text: str, kind: str, hidden: bool = False) -> None:
+    def __init__(self, text: str, kind: str, hidden: bool = False, open: bool = False) -> None:  # noqa: A002  # the usual word
         self.text = text
         self.kind = kind
         self.hidden = hidden
+        self.open = open
         self._id_hash: str | None = None  # until it is needed
 
     @property
@@ -46,12 +47,20 @@ class Name:
 
     @property
     def shown(self) -> str:
-        """The public form: the kind, and the hash of the ids."""
+        """The public form: the kind, and the hash of the ids. The whole name if it is open."""
+        if self.open:
+            return self.text
         return f"{self.kind}#{self.id_hash}" if self.id_hash else self.kind
 
+    @property
+    def label(self) -> str:
+        """What the message of an error calls it: its kind. The whole name if it is open."""
+        return self.text if self.open else self.kind
 
-def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes = b"") -> Name:
-    """Check the parts and join them. With a key the ids are replaced by 128 bits of keyed BLAKE2b."""
+
+def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes | None = b"") -> Name:
+    """Check the parts and join them. With a key the ids are replaced by 128 bits of keyed BLAKE2b; if it is None, they
+    are no secret at all."""
     label = part(kind, "kind")
     text = prefix = f"{namespace}/{label}" if namespace else label
     for one in ids:
@@ -62,15 +71,15 @@ def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes 
         )
     if key and ids:
         return Name(f"{prefix}:{_digest(text, key)}", label, hidden=True)
-    return Name(text, label)
+    return Name(text, label, open=key is None)
 
 
-def parse_name(text: str, hidden: bool = False) -> Name:
-    """The name that a text form stands for, as it is in the store."""
-    return Name(text, text.partition(":")[0].rpartition("/")[2], hidden)
+def parse_name(text: str, key: bytes | None = b"") -> Name:
+    """The name that a text form stands for, as it is in the store of those who have this key."""
+    return Name(text, text.partition(":")[0].rpartition("/")[2], hidden=bool(key), open=key is None)
 
 
-def resource_names(namespace: str, text: object, key: bytes = b"") -> list[Name]:
+def resource_names(namespace: str, text: object, key: bytes | None = b"") -> list[Name]:
     """The names that a typed ``kind:id:id`` may mean, in this namespace unless it names another. With a key its ids are
     hidden. 32 hex digits may be an id like any other, or one that a scan has shown, which is hidden already: then there
     are two names."""
@@ -105,7 +114,7 @@ def _decoded(text: str, what: str) -> str:
 
 
 @lru_cache(maxsize=1024, typed=True)  # typed: 1 is an id, and True, which equals it, is none
-def known_name(namespace: str, key: bytes, kind: object, *ids: object) -> Name:
+def known_name(namespace: str, key: bytes | None, kind: object, *ids: object) -> Name:
     """``make_name`` with a cache, for ids that can be hashed: many programs use the same few names again and again."""
     return make_name(namespace, kind, ids, key)
 
@@ -169,6 +178,13 @@ def check_id_key(value: object) -> bytes:
     if not isinstance(key, bytes) or not 1 <= len(key) <= 64:
         raise InvalidRequest("hide_ids must be text or bytes, 1 to 64 bytes long")
     return key
+
+
+def check_pattern(pattern: object) -> str:
+    """A pattern of keys, as Redis understands it."""
+    if not isinstance(pattern, str) or not pattern:
+        raise InvalidRequest("a pattern of keys is text such as 'lock:*'")
+    return pattern
 
 
 # ---------------------------------------------------------------- glob

@@ -18,15 +18,14 @@ Because ops are data, batching, tracing, fault injection and simulation need no 
     Group      store      Replies            several claims or releases in one step
     Scan       store      Page               which resources there are
     Leaks      store      Page               which keys never end
+    Ping       store      Page               whether its servers answer, and which versions they have
     Park       driver     Push | None        wait for a push, until a local time
     Defer      driver     None               do this in the background, for a while
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
-from leasehold._core.light_typing import Generic, NamedTuple, TypeAlias, TypeVar
+from leasehold._core.light_typing import Generator, Generic, NamedTuple, TypeAlias, TypeVar
 from leasehold._core.policy import BUDGET_MS
 from leasehold._core.types import AuditNote, Door, Grant, Unreadable, Waiter
 
@@ -87,7 +86,13 @@ class NoClaim(NamedTuple):
 
 
 class Renewed(NamedTuple):
+    """``first`` to ``last``: the fences that were reserved; none when ``last`` is 0. ``others``: claims wait here, or
+    may wait; said only where fences were requested."""
+
     remaining_ms: int
+    first: int = 0
+    last: int = 0
+    others: bool = False
 
 
 class Released(NamedTuple):
@@ -165,7 +170,7 @@ class Replies(NamedTuple):
 
 class Push(NamedTuple):
     """What a store sends unasked, a hint: a waiter was ``granted``, a holder was ``evicted`` or is asked to give back
-    (``revoke``), a watcher should inspect again (``changed``).
+    (``revoke``) or that a claim has to wait (``wanted``), a watcher should inspect again (``changed``).
 
     ``beat`` names the sign of life that the grant answers: the deadline counts from the moment that beat
     was sent, neither from the last one sent nor from the arrival of the push (trap 41)."""
@@ -178,6 +183,9 @@ class Push(NamedTuple):
     beat: int
     remaining_ms: int
     slots: tuple[int, ...] = (0,)
+
+
+WAKE = Push("", "wake", "", "", 0, 0, 0)  # for every waiter: nothing was granted, but beat now
 
 
 ClaimReply: TypeAlias = Granted | Queued | Busy | NoClaim | Rejected
@@ -243,7 +251,10 @@ class Renew(NamedTuple):
     one grant from its first change on: an exact one that a later one overtook shortens nothing (trap 44).
     ``closed_ms`` keeps others out for that long even after a release; ``ticket`` allows its bearer to adopt; ``shared``
     makes a reader of a writer; ``meta`` replaces the holder's metadata. With ``durability`` the store raises
-    StoreUnavailable unless that many copies have confirmed it: it is done at the primary then, and may be lost."""
+    StoreUnavailable unless that many copies have confirmed it: it is done at the primary then, and may be lost.
+    ``fences``: reserve up to so many above the last one that was minted, for those to whom the holder, who is alone,
+    passes the lease on; never beyond the store's clock, which later fences go by. ``tell``, with fences: push
+    ``wanted`` to the holder when the next claim has to wait; not where claims wait already, which the reply says."""
 
     resource: str
     owner: str
@@ -257,6 +268,8 @@ class Renew(NamedTuple):
     shared: bool = False
     meta: str = ""
     durability: str = ""
+    fences: int = 0
+    tell: bool = False
 
     def __await__(self) -> Generator[Renew, TimedReply[Renewed | NotYours], TimedReply[Renewed | NotYours]]:
         return (yield self)
@@ -346,11 +359,13 @@ class Evict(NamedTuple):
 
 
 class Revoke(NamedTuple):
-    """Ask the holder to give back. The holder decides; nothing is taken from it."""
+    """Ask the holder to give back. The holder decides; nothing is taken from it. ``note`` is the operator and the
+    reason, and is kept with the resource: at most MAX_NOTE_BYTES."""
 
     resource: str
     owner: str
     fence: int
+    note: str = ""
     budget_ms: int = BUDGET_MS
 
     def __await__(self) -> Generator[Revoke, TimedReply[HolderAsked | NotYours], TimedReply[HolderAsked | NotYours]]:
@@ -426,9 +441,28 @@ class Group(NamedTuple):
         return (yield self)
 
 
-LISTINGS = (Scan, Leaks)
+class Ping(NamedTuple):
+    """Have the servers answer that decide about claims, as a claim would need them. Changes nothing. With ``versions``
+    the page lists the name and version of each, as far as they tell; else it is empty. ``keyless``: for a node of a
+    Cluster, which may have no slot of ours."""
+
+    versions: bool = False
+    cursor: str = ""
+    budget_ms: int = BUDGET_MS
+    keyless: bool = False
+
+    @property
+    def resource(self) -> str:
+        """No single one."""
+        return ""
+
+    def __await__(self) -> Generator[Ping, TimedReply[Page], TimedReply[Page]]:
+        return (yield self)
+
+
+LISTINGS = (Scan, Leaks, Ping)
 ResourceOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Watch | Resize | Evict | Revoke | Adopt
-StoreOp: TypeAlias = ResourceOp | Scan | Leaks | Group
+StoreOp: TypeAlias = ResourceOp | Scan | Leaks | Ping | Group
 
 # ---------------------------------------------------------------- ops for a driver
 

@@ -8,9 +8,7 @@ right. A plain turn pushes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from leasehold._core.light_typing import Any, TypeAlias
+from leasehold._core.light_typing import Any, Callable, TypeAlias
 from leasehold._core.ops import Claim, Granted, Release, Released, Renew, Renewed, StoreOp
 from leasehold._core.policy import DAY_US, MAX_FENCE, MAX_FLOOR_AHEAD_US
 from leasehold._core.rules import EXCLUSIVE, ONLY_SLOT
@@ -58,7 +56,8 @@ def claim(state: State, now: Instant, op: Claim) -> Result | None:
 def renew(state: State, now: Instant, op: Renew) -> Result | None:
     grant = only_grant(state, now, op)
     ttl_ms, expires_ms = op.ttl_ms, now.ms + op.ttl_ms
-    if grant is None or op.exact or op.closed_ms or op.ticket or op.shared or op.meta or expires_ms < grant.expires_ms:
+    changes = op.exact or op.closed_ms or op.ticket or op.shared or op.meta or op.fences
+    if grant is None or changes or expires_ms < grant.expires_ms:
         return None
     number = max(grant.renewals, op.number)
     renewed = Grant._make((*grant[:TTL], ttl_ms, expires_ms, *grant[RULE:RENEWALS], number, *grant[RENEWALS + 1 :]))

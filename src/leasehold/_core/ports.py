@@ -24,9 +24,6 @@ class Clock(Protocol):
         """How many real seconds to sleep at most before reading this clock again."""
 
 
-WAKE = Push("", "wake", "", "", 0, 0, 0)  # for every waiter: nothing was granted, but beat now
-
-
 class Connection(Protocol):
     """One thread's way to the store: its ops go out here, and pushes for it come in here."""
 
@@ -83,6 +80,10 @@ class Store(Protocol):
     @property
     def clock(self) -> Clock: ...
 
+    @property
+    def url(self) -> str:
+        """Where it is, for people: a URL without login and options; words where only the user's client knows."""
+
     def execute(self, op: StoreOp) -> Reply:
         """One op on the calling thread, in at most ``op.budget_ms``. Coordinators use a connection for many."""
 
@@ -123,3 +124,12 @@ class RenewsMany(Protocol):
         """Renew plain leases, each by its ttl; see ``renewals``. Each batch is one request, and has an outcome of its
         own: which of its leases were not renewed (0 is the first), or an error, after which nothing is known of any of
         them."""
+
+
+class SendsBatches(Protocol):
+    """What a thread's connection offers besides when it sends several ops with one request; one for an event loop has
+    ``execute_batch_async``."""
+
+    def execute_batch(self, ops: Sequence[StoreOp]) -> Sequence[Reply | LeaseholdError]:
+        """Ops of different resources, in at most the smallest of their budgets. Each has its own reply or error; what
+        was not answered is OutcomeUnknown, also when others were."""

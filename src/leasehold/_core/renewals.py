@@ -9,11 +9,9 @@ The holdings of one call share one lock. It is held while a few hundred of them 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from leasehold._core import ops
 from leasehold._core.holding import ALIVE, HELD, Holding, grant_spans, without_frames
-from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Iterable, Sequence, TypeVar
 from leasehold._core.policy import renewal_budget_ms
 from leasehold.errors import LeaseholdError
 

@@ -7,7 +7,7 @@ from leasehold._core import ops
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold._core.names import Name, parse_name
 from leasehold._core.policy import SHORT_BEAT_MS, WATCH_EVERY_MS, WATCH_POLL_MS
-from leasehold._core.types import Grant, Unreadable, public_owner, visible_holders
+from leasehold._core.types import Grant, Unreadable, json_text, public_owner, visible_holders
 from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown, StoreUnavailable
 
 MOST_TRIES = 3  # of an op that goes unanswered and can be repeated
@@ -34,7 +34,7 @@ async def _view(resource: str, queue: bool = True) -> ops.View:
     return view
 
 
-async def _read(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
+async def _read(op: ops.Inspect | ops.Scan | ops.Leaks | ops.Ping) -> Any:
     """The reply to an op that changes nothing. It is sent again when it goes unanswered: usually the connection was old
     and the server had closed it. When there is still no answer, nothing was changed: StoreUnavailable."""
     try:
@@ -83,12 +83,47 @@ async def leaks(pattern: str) -> list[str]:
             return sorted(found)
 
 
+async def ping(now: float) -> float:
+    """The seconds of a round trip to the store; of several servers, the longest."""
+    longest, cursor = 0.0, ""
+    while True:
+        try:
+            answer = await ops.Ping(cursor=cursor)
+        except OutcomeUnknown as error:  # nothing was to be changed
+            raise StoreUnavailable(str(error)) from error
+        longest, now, cursor = max(longest, answer.at - now), answer.at, answer.reply.cursor
+        if not cursor:
+            return longest
+
+
+async def versions() -> list[str]:
+    """The names and versions of the servers, each once. Those that may not tell are left out."""
+    found: list[str] = []
+    cursor = ""
+    while True:
+        try:
+            page: ops.Page = await _read(ops.Ping(versions=True, cursor=cursor))
+        except StoreUnavailable:
+            return sorted(set(found))
+        found += page.items
+        cursor = page.cursor
+        if not cursor:
+            return sorted(set(found))
+
+
 async def evict(
-    names: list[Name], fence: int, request: str, delay_ms: int | None, force: bool, note: str
+    names: list[Name],
+    fence: int,
+    request: str,
+    delay_ms: int | None,
+    force: bool,
+    note: dict[str, Any],
+    owner: str | None = None,
 ) -> tuple[Name, Grant, ops.Evicted]:
-    """Take the lease with that fence away from its holder. The victim is named by owner and fence, so that a later
-    holder is not hit by accident."""
-    name, (victim, *_) = await _holders(names, fence)
+    """Take the lease with that fence, and that owner if one is given, away from its holder. The victim is named by
+    owner and fence, so that a later holder is not hit by accident. The note gets what remained of the lease."""
+    name, view, (victim, *_) = await _holders(names, fence, owner)
+    remaining = max(victim.expires_ms - view.now_ms, 0) / 1000
     op = ops.Evict(
         resource=name.text,
         owner=victim.owner,
@@ -96,13 +131,13 @@ async def evict(
         request=request,
         delay_ms=delay_ms,
         force=force,
-        note=note,
+        note=json_text({**note, "remaining": remaining}, "the note"),
     )
     reply = await _until_answered(op)
     if isinstance(reply, ops.Rejected):
         raise InvalidRequest(reply.why, resource=name.text)
     if isinstance(reply, ops.NotYours):
-        raise _not_there(name, fence, f"its lease is over ({reply.reason})")
+        raise _not_there(name, fence, f": its lease is over ({reply.reason})")
     return name, victim, reply
 
 
@@ -128,33 +163,36 @@ async def resize(resource: str, limit: int) -> None:
     await _until_answered(ops.Resize(resource, limit))
 
 
-async def revoke(names: list[Name], fence: int | None) -> bool:
+async def revoke(names: list[Name], fence: int | None, note: str) -> bool:
     """Ask the holder with that fence to give back, or all holders. False when not all of them listen. A holder that has
     given back meanwhile does not count."""
-    name, holders = await _holders(names, fence)
+    name, _, holders = await _holders(names, fence)
     reached: list[bool] = []
     for holder in holders:
-        answer: ops.TimedReply[ops.HolderAsked | ops.NotYours] = await ops.Revoke(name.text, holder.owner, holder.fence)
+        op = ops.Revoke(name.text, holder.owner, holder.fence, note)
+        answer: ops.TimedReply[ops.HolderAsked | ops.NotYours] = await op
         if isinstance(answer.reply, ops.HolderAsked):
             reached.append(answer.reply.reached)
     if not reached:
-        raise _not_there(name, fence, "what was held is given back, or over")
+        raise _not_there(name, fence, ": what was held is given back, or over")
     return all(reached)
 
 
-async def _holders(names: list[Name], fence: int | None) -> tuple[Name, list[Grant]]:
-    """The holder with that fence; without a fence all holders, which may be several that share it."""
+async def _holders(
+    names: list[Name], fence: int | None, owner: str | None = None
+) -> tuple[Name, ops.View, list[Grant]]:
+    """The holder with that fence and owner; without either all holders, which may be several that share it."""
     name, view = await inspect(names, queue=False)
-    meant = [grant for grant in view.holders if fence is None or grant.fence == fence]
+    meant = [one for one in view.holders if fence in (None, one.fence) and owner in (None, one.owner)]
     if meant:
-        return name, meant
+        return name, view, meant
     now = ", ".join(f"{public_owner(one.owner)} with fence {one.fence}" for one in view.holders)
-    raise _not_there(name, fence, f"it is held by {now}" if now else "nobody holds it")
+    raise _not_there(name, fence, f": it is held by {now}" if now else "")
 
 
 def _not_there(name: Name, fence: int | None, why: str) -> NotHeld:
     whose = "nobody" if fence is None else f"nobody with fence {fence}"
-    return NotHeld(f"{whose} holds {name.shown} now: {why}", resource=name.text, fence=fence)
+    return NotHeld(f"{whose} holds {name.shown} now{why}", resource=name.text, fence=fence)
 
 
 # ---------------------------------------------------------------- watches

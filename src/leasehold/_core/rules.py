@@ -12,10 +12,9 @@ A new rule is a new row of the table; queue, expiry, handoff and fences stay as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from itertools import count, islice
 
-from leasehold._core.light_typing import TypeAlias
+from leasehold._core.light_typing import Callable, Sequence, TypeAlias
 from leasehold._core.names import MAX_NAME_BYTES, Name
 from leasehold._core.ops import View
 from leasehold._core.policy import MOST_PERMITS, patience_ms

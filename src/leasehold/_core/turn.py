@@ -5,9 +5,8 @@ Every op of ``ledger`` works with it, and nothing else does. It is mutable and l
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from leasehold._core import ops
+from leasehold._core.light_typing import Callable
 from leasehold._core.policy import (
     DAY_US,
     LIMIT_US,
@@ -121,6 +120,16 @@ class Turn:
         self.fence_until_us = max(self.fence_until_us, fence + DAY_US)
         return fence
 
+    def reserve(self, count: int) -> tuple[int, int]:
+        """The first and the last of up to so many fences that nothing else will mint; (0, 0) when there are none. They
+        end no later than now: a store that forgets them goes on above them, as the clock does."""
+        first, last = self.fence + 1, min(self.fence + count, self.now.wall_us)
+        if last < first:
+            return 0, 0
+        self.fence = last
+        self.fence_until_us = max(self.fence_until_us, last + DAY_US)
+        return first, last
+
     def wrong_floor(self, floor: int) -> str:
         if 0 <= floor <= MAX_FENCE and floor <= self.now.wall_us + MAX_FLOOR_AHEAD_US:
             return ""
@@ -158,9 +167,12 @@ class Turn:
         return self.why_not("", fence)
 
     def note(self, event: str, grant: Grant, text: str) -> None:
-        """Keep, for later inspection, what an operator did to this grant."""
+        """Keep, for later inspection, what an operator did to this grant. Somebody who asks again and again leaves one
+        note, of the last time: others must not be lost for it."""
         added = AuditNote(self.now.wall_us, event, public_owner(grant.owner), grant.fence, text)
-        self.notes = (*self.notes, added)[-NOTES_KEPT:]
+        again = event == "asked" and bool(self.notes) and self.notes[-1][1:] == added[1:]
+        kept = self.notes[:-1] if again else self.notes
+        self.notes = (*kept, added)[-NOTES_KEPT:]
 
     # ------------------------------------------------------------ pushes
 
@@ -323,6 +335,10 @@ class Turn:
             self.keep_limit(self.limit)
         return grant
 
+    def others_wait(self) -> bool:
+        """Is there a claim that would be granted if its turn came?"""
+        return any(self.live(one) and not self.impossible(one.rule, one.permits, one.limit) for one in self.queue)
+
     # ------------------------------------------------------------ lookup
 
     def grant_of(self, owner: str, fence: int | None = None) -> Grant | None:
@@ -369,6 +385,17 @@ class Turn:
         waiter = self.queue[place]
         other = self.other_limit(waiter.rule, waiter.limit)
         return ops.Queued(ahead, self.free_in_ms(), self.holder(), waiter.address != "", other)
+
+    def standing_of_claim(self, owner: str) -> ops.Granted | ops.Queued:
+        """The same for a claim that has just come, or shows that it is alive. If it has to wait, holders that asked for
+        it are told, once."""
+        standing = self.standing(owner)
+        if isinstance(standing, ops.Queued):
+            for place, grant in enumerate(self.holders):
+                if grant.tell:
+                    self.push(grant.holder_address, "wanted", grant)
+                    self.holders[place] = grant._replace(tell=False)
+        return standing
 
     def granted(self, grant: Grant) -> ops.Granted:
         other = self.other_limit(grant.rule, grant.limit)

@@ -5,9 +5,7 @@ Everything here is an immutable tuple: cheap to make, safe to share, and a JSON 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from leasehold._core.light_typing import Any, NamedTuple
+from leasehold._core.light_typing import Any, Iterable, Mapping, NamedTuple, lru_cache
 from leasehold._core.policy import MAX_TTL_MS
 from leasehold.errors import InvalidRequest
 
@@ -40,6 +38,7 @@ class Grant(NamedTuple):
     renewals: int = 0  # the highest number of a Renew that arrived
     limit: int = 0  # of a permit: how many its claim went by
     repeated: bool = False  # its claim may have been sent more than once, so a late copy of it may still arrive
+    tell: bool = False  # push to the holder, once, when a claim has to wait: it may be keeping the lease unused
 
     def outlives_its_end(self) -> bool:
         """Is it remembered after it has expired? A plain grant is not, as a key with a TTL leaves nothing behind: a
@@ -100,7 +99,7 @@ class AuditNote(NamedTuple):
     token."""
 
     at_us: int
-    event: str  # evicted
+    event: str  # evicted asked
     owner: str
     fence: int
     text: str = ""  # the operator and the reason, as the operator's client wrote them
@@ -147,6 +146,9 @@ class Capabilities(NamedTuple):
     one_slot: bool = False  # ``all`` takes only those that are in one slot of a Cluster
     handover: bool = True  # transfer and adopt
     evictions: bool = True  # evict and revoke
+    reservations: bool = True  # fences can be reserved, so that a lease passes between the waiters of one process
+    lingering: bool = True  # what a process keeps unused (``linger=``) is given back when a claim of another waits
+    keyspace: bool = False  # keys of other programs are beside ours, and may lack an end: see ``leaks``
     longest_ttl_ms: int = MAX_TTL_MS  # of a lease, and of ``extend``
 
 
@@ -156,14 +158,16 @@ def visible_holders(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]
 
 
 def public_owner(owner: str) -> str:
-    """The public part of an owner token: ``<instance>:<pid>``. Not every token is ours, and it ends up in logs and on
-    terminals: so what cannot be printed there is escaped, and what is long is cut."""
-    shown = owner.rsplit(":", 1)[0] if owner.count(":") >= 2 else "?"
+    """The public part of an owner token, or of an ``owner_id``: ``<instance>:<pid>``. Not every token is ours, and it
+    ends up in logs and on terminals: so what cannot be printed there is escaped, and what is long is cut."""
+    prefix, known = _split_id(owner)
+    shown = prefix if known else owner.rsplit(":", 1)[0] if owner.count(":") >= 2 else "?"
     if len(shown) > MOST_SHOWN:
         shown = shown[:MOST_SHOWN] + "..."
     return shown if shown.isprintable() else shown.encode("unicode_escape").decode("ascii")
 
 
+@lru_cache(maxsize=1024)
 def owner_digest(owner: str) -> str:
     """128 bits of BLAKE2b in hex: enough to recognise an owner, and of no use to a reader. An ``owner_id`` has the
     digest of its token."""
@@ -177,13 +181,7 @@ def owner_digest(owner: str) -> str:
 
 def owner_id(owner: str) -> str:
     """An owner as others may know it: ``<instance>:<pid>#<digest>``. Guards take it in place of the token."""
-    return f"{owner_prefix(owner)}#{owner_digest(owner)}"
-
-
-def owner_prefix(owner: str) -> str:
-    """The public part of a token, or of an ``owner_id``."""
-    shown, known = _split_id(owner)
-    return public_owner(f"{shown}:" if known else owner)
+    return f"{public_owner(owner)}#{owner_digest(owner)}"
 
 
 def _split_id(owner: str) -> tuple[str, str]:

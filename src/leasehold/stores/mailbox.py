@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from leasehold._core.light_typing import Any
 from leasehold._core.ops import Push, Reply, StoreOp
+from leasehold.errors import LeaseholdError
+
+Outcomes = list[Reply | LeaseholdError]
 
 
 class Mailbox:
@@ -23,9 +26,12 @@ class Mailbox:
         execute: Callable[[StoreOp], Reply],
         execute_async: Callable[[StoreOp], Awaitable[Reply]],
         closed: Callable[[Mailbox], None],
+        execute_batch: Callable[[Sequence[StoreOp]], Outcomes],
+        execute_batch_async: Callable[[Sequence[StoreOp]], Awaitable[Outcomes]],
     ) -> None:
         self.address = address
         self.execute, self.execute_async = execute, execute_async
+        self.execute_batch, self.execute_batch_async = execute_batch, execute_batch_async
         self._closed = closed
         self._pushes: SimpleQueue[Push] = SimpleQueue()
         self._empty = threading.Lock()  # held while there is nothing to read

@@ -13,13 +13,14 @@ from heapq import nsmallest
 
 from leasehold._core import ledger, plain
 from leasehold._core.names import matches
-from leasehold._core.ops import LISTINGS, Group, Leaks, Page, Push, Reply, ResourceOp, Scan, StoreOp
+from leasehold._core.ops import LISTINGS, Group, Leaks, Page, Ping, Push, Reply, ResourceOp, Scan, StoreOp
 from leasehold._core.policy import PAGE
 from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities, Instant, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.mailbox import HolderMailbox, Mailbox
+from leasehold.stores.place import here
 
 __all__ = ["MemoryStore"]
 
@@ -34,6 +35,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
+        self.url = "memory://"
         self._start()
 
     def _start(self) -> None:
@@ -46,11 +48,17 @@ class MemoryStore:
     @classmethod
     def shared(cls, space: str) -> MemoryStore:
         """The one store of that name in this process."""
-        return _spaces.get(space) or _spaces.setdefault(space, cls())
+        found = _spaces.get(space)
+        if found is None:
+            found = cls()
+            found.url = f"memory://{space}"
+            found = _spaces.setdefault(space, found)
+        return found
 
     def share_as(self, space: str) -> None:
         """``memory://space`` leads here from now on, until :meth:`unshare`: for tests of code that connects itself."""
         _spaces[space] = self
+        self.url = f"memory://{space}"
 
     @staticmethod
     def unshare(space: str) -> None:
@@ -109,8 +117,19 @@ class MemoryStore:
                 replies.append(error)
         return replies
 
+    async def execute_many_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """The same on an event loop."""
+        return self.execute_many(ops)
+
     def connection(self) -> Mailbox:
-        connection = Mailbox(os.urandom(8).hex(), self.execute, self.execute_async, self._remove)
+        connection = Mailbox(
+            os.urandom(8).hex(),
+            self.execute,
+            self.execute_async,
+            self._remove,
+            self.execute_many,
+            self.execute_many_async,
+        )
         self._add(connection)
         return connection
 
@@ -120,7 +139,7 @@ class MemoryStore:
         return connection
 
     def holder_pushes(self) -> HolderMailbox:
-        return HolderMailbox(os.urandom(8).hex(), self._add, self._remove)
+        return HolderMailbox(os.urandom(8).hex() + here(), self._add, self._remove)
 
     def _add(self, connection: Mailbox | HolderMailbox) -> None:
         self._connections[connection.address] = connection
@@ -141,9 +160,9 @@ class MemoryStore:
     def close(self) -> None:
         """The space outlives its coordinators: others may use it."""
 
-    def _list(self, op: Scan | Leaks, now: Instant) -> Page:
-        """In the order of their names. There are no leaks: nothing here can lack an end."""
-        if isinstance(op, Leaks):
+    def _list(self, op: Scan | Leaks | Ping, now: Instant) -> Page:
+        """In the order of their names. There are no leaks: nothing here can lack an end. Nor is there a server."""
+        if isinstance(op, (Leaks, Ping)):
             return Page((), "")
         names = nsmallest(PAGE, [name for name in self._states if name > op.cursor])
         found = [name for name in names if matches(op.pattern, name) and ledger.listed(self._states[name], now)]

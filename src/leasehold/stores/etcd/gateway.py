@@ -26,6 +26,7 @@ from leasehold.stores.etcd.http import Reply, request
 from leasehold.stores.etcd.pool import Pool
 from leasehold.stores.etcd.urls import Endpoint, Target
 from leasehold.stores.etcd.wall import WallClock
+from leasehold.stores.state_text import parse
 
 LOGIN = "/v3/auth/authenticate"
 HANGS = 2.0  # seconds after which another member is tried, unless it was told to change something
@@ -125,7 +126,7 @@ class Gateway:
         if reply.status != 200:
             raise failures.refusal(reply)
         try:
-            found: dict[str, Any] = json.loads(reply.body)
+            found: dict[str, Any] = parse(reply.body.decode().strip())  # a stream ends its lines
         except ValueError as error:
             raise Broken("its reply is no JSON") from error
         return found

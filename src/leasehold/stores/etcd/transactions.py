@@ -7,7 +7,8 @@
     Tell      somebody listens                               put, with its lease
 
 Several requests are one transaction with a nested one for each, which decides alone. Zero and false are absent in the
-JSON of etcd, and its 64-bit numbers are texts.
+JSON of etcd, and its 64-bit numbers are texts. So a condition of nothing but keys says that they have version 0: there
+are none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from leasehold._core.light_typing import Any, NamedTuple
-from leasehold.stores.etcd.keys import Keys, decoded, encoded
+from leasehold.stores.etcd.connection import Broken
+from leasehold.stores.etcd.keys import Keys, ResourceKeys, decoded, encoded
 from leasehold.stores.record.requests import (
     ANY,
     Change,
@@ -38,6 +40,7 @@ MOST_NESTED = 64  # requests in one transaction: each of them has the other half
 MOST_PARTS = 60  # two conditions each, and two reads when they do not hold
 MOST_BYTES = 1_000_000  # of one transaction; etcd takes 1.5 MB as it comes
 NO_LEASE = 0
+NOT_ETCD = "its reply is not one of etcd"
 
 
 class Transactions:
@@ -90,6 +93,12 @@ class Transactions:
             f'"success":[{{"request_put":{{"key":"{key}","value":"{encoded(tell.text)}","ignore_lease":true}}}}]}}'
         )
 
+    def put(self, part: Part) -> bytes:
+        """A change that writes a record, touches no places, and reads nothing when it is refused."""
+        keys = self._keys.of(part.resource)
+        conditions = _unchanged(keys, part) + (f",{_nobody_waits(keys)}" if part.nobody_waits else "")
+        return f'{{"compare":[{conditions}],"success":[{_put(keys, part)}]}}'.encode()
+
     def _change(self, parts: Sequence[Part], lease: int) -> str:
         conditions: list[str] = []
         ops: list[str] = []
@@ -99,17 +108,15 @@ class Transactions:
         return f'{{"compare":[{",".join(conditions)}],"success":[{",".join(ops)}],"failure":[{reads}]}}'
 
     def _write_part(self, part: Part, lease: int, conditions: list[str], ops: list[str]) -> None:
-        record, places, places_end = self._keys.of(part.resource)
+        keys = record, places, places_end = self._keys.of(part.resource)
         if part.revision != ANY:
-            conditions.append(f'{{"key":"{record}","target":"MOD","mod_revision":"{part.revision}"}}')
+            conditions.append(_unchanged(keys, part))
         if part.text:
-            ops.append(f'{{"request_put":{{"key":"{record}","value":"{encoded(part.text)}"}}}}')
+            ops.append(_put(keys, part))
         elif part.text is not None:
             ops.append(f'{{"request_delete_range":{{"key":"{record}"}}}}')
         if part.nobody_waits:
-            conditions.append(
-                f'{{"key":"{places}","range_end":"{places_end}","target":"CREATE","create_revision":"0"}}'
-            )
+            conditions.append(_nobody_waits(keys))
         if part.first is not None:
             mine, number = encoded(part.first.key), part.first.number
             conditions.append(f'{{"key":"{mine}","target":"CREATE","create_revision":"{number}"}}')
@@ -118,12 +125,12 @@ class Transactions:
                 f'"create_revision":"{number - 1}"}}'
             )
             ops.append(f'{{"request_delete_range":{{"key":"{mine}"}}}}')
-        ops += self._leave(part, lease)
+        if part.leave or part.bury:
+            ops += self._leave(part, lease)
         if part.join is not None:
             mine = encoded(self._keys.place(part.resource, part.join.owner))
             grave = encoded(self._keys.grave(part.resource, part.join.owner))
-            conditions.append(f'{{"key":"{mine}","target":"CREATE","create_revision":"0"}}')
-            conditions.append(f'{{"key":"{grave}","target":"CREATE","create_revision":"0"}}')
+            conditions += [f'{{"key":"{mine}"}}', f'{{"key":"{grave}"}}']
             text = encoded(part.join.text)
             ops.append(f'{{"request_put":{{"key":"{mine}","value":"{text}","lease":"{lease}"}}}}')
             ops.append(self._read(part.resource))
@@ -148,8 +155,22 @@ class Transactions:
     # ------------------------------------------------------------ reading
 
     def read(self, requests: Sequence[Request], found: dict[str, Any], lease: int) -> list[Any]:
-        """The replies to what ``write`` was given."""
-        revision = int(found["header"]["revision"])
+        """The replies to what ``write`` was given. Raises Broken."""
+        try:
+            return self._replies(requests, found, lease)
+        except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
+            raise Broken(NOT_ETCD) from error
+
+    @staticmethod
+    def revision(found: dict[str, Any]) -> int:
+        """The one that etcd has now. Raises Broken."""
+        try:
+            return int(found["header"]["revision"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise Broken(NOT_ETCD) from error
+
+    def _replies(self, requests: Sequence[Request], found: dict[str, Any], lease: int) -> list[Any]:
+        revision = self.revision(found)
         if len(requests) == 1:
             return [self._reply(requests[0], found, revision, lease)]
         answers = found.get("responses", [])
@@ -162,15 +183,12 @@ class Transactions:
         ]
 
     def _reply(self, request: Request, found: dict[str, Any], revision: int, lease: int) -> Any:
-        done = found.get("succeeded", False)
-        if isinstance(request, Tell):
-            return done
-        answers = iter(found.get("responses", ()))
-        if not isinstance(request, Change):
-            return self._read_reply(request, answers, lease)
-        if not done:
+        done, answers = found.get("succeeded", False), iter(found.get("responses", ()))
+        if type(request) is Change:
+            if done:
+                return Outcome(True, tuple([self._done(part, answers, revision, lease) for part in request.parts]))
             return Outcome(False, tuple([self._record(part.resource, answers, lease) for part in request.parts]))
-        return Outcome(True, tuple([self._done(part, answers, revision, lease) for part in request.parts]))
+        return done if type(request) is Tell else self._read_reply(request, answers, lease)
 
     def _read_reply(self, request: Request, answers: Iterator[Any], lease: int) -> Any:
         if isinstance(request, Look):
@@ -179,9 +197,8 @@ class Transactions:
 
     def _done(self, part: Part, answers: Iterator[Any], revision: int, lease: int) -> Record:
         """A part after it was carried out, past the answers to what it wrote."""
-        left = self._left(part)
-        writes = (part.text is not None) + (part.first is not None) + len(left) + (part.join is not None)
-        writes += bool(part.bury)
+        left = len(self._left(part)) if part.leave or part.bury else 0
+        writes = (part.text is not None) + (part.first is not None) + left + (part.join is not None) + bool(part.bury)
         for _ in range(writes):
             next(answers)
         if part.join is not None:
@@ -207,6 +224,18 @@ class Transactions:
         return Listed(
             tuple(records), names[-1] if found.get("more") else "", tuple([name for name in names if not ours(name)])
         )
+
+
+def _unchanged(keys: ResourceKeys, part: Part) -> str:
+    return f'{{"key":"{keys.record}","target":"MOD","mod_revision":"{part.revision}"}}'
+
+
+def _nobody_waits(keys: ResourceKeys) -> str:
+    return f'{{"key":"{keys.places}","range_end":"{keys.places_end}"}}'
+
+
+def _put(keys: ResourceKeys, part: Part) -> str:
+    return f'{{"request_put":{{"key":"{keys.record}","value":"{encoded(part.text or "")}"}}}}'
 
 
 def _one_record(resource: str, answer: dict[str, Any], places: tuple[Place, ...] | None) -> Record:
@@ -235,11 +264,10 @@ def reads(request: Request) -> int:
     return 2 * len(request.resources) if isinstance(request, Look) else 1
 
 
-def joins(request: Request) -> list[tuple[str, Join]]:
-    """The places that a request makes, with their resources."""
-    if type(request) is not Change:
-        return []
-    return [(part.resource, part.join) for part in request.parts if part.join is not None]
+def joins(requests: Sequence[Request]) -> list[tuple[str, Join]]:
+    """The places that requests make, with their resources."""
+    changes = [request for request in requests if type(request) is Change]
+    return [(part.resource, part.join) for change in changes for part in change.parts if part.join is not None]
 
 
 def buries(request: Request) -> bool:

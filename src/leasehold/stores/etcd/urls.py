@@ -50,6 +50,11 @@ class Target(NamedTuple):
         """As errors name it."""
         return f"etcd at {','.join(map(str, self.endpoints))}"
 
+    @property
+    def url(self) -> str:
+        """Where it is, without login and options."""
+        return f"etcd{'s' if self.tls is not None else ''}://{','.join(map(str, self.endpoints))}/{self.prefix}"
+
     def tls_context(self) -> ssl.SSLContext | None:
         """Certificates are always checked. Raises InvalidRequest for files that cannot be used."""
         if self.tls is None:

@@ -30,17 +30,14 @@ class WallClock:
             self._date = date
             heard = parse_date(date)
             if heard is not None:
-                self._offset_us = heard * 1_000_000 - self._since_boot_us()
+                self._offset_us = heard * 1_000_000 - int(self._clock.now() * 1_000_000)
 
     def now_us(self) -> int:
         ours = time.time_ns() // 1_000
         if self._offset_us is None:
             return ours
-        theirs = self._since_boot_us() + self._offset_us
+        theirs = int(self._clock.now() * 1_000_000) + self._offset_us
         return ours if abs(ours - theirs) <= AGREES_US else theirs
-
-    def _since_boot_us(self) -> int:
-        return self._clock.instant().ms * 1_000
 
 
 def parse_date(text: bytes) -> int | None:

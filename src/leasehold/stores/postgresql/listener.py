@@ -16,8 +16,7 @@ import weakref
 from collections.abc import Callable
 
 from leasehold._core.light_typing import Any, Protocol
-from leasehold._core.ops import Push
-from leasehold._core.ports import WAKE
+from leasehold._core.ops import WAKE, Push
 from leasehold.errors import LeaseholdError
 from leasehold.observe import log
 from leasehold.stores.postgresql import pushes

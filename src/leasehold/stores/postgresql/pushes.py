@@ -1,8 +1,9 @@
 """Pushes as notifications: ``NOTIFY channel, payload``.
 
 An address is ``<channel>.<number>``: the channel is that of a process, the number one of its threads, event loops or
-coordinators. The channel of a process is ``leasehold_`` and 16 hexadecimal digits, which are also the number of an
-advisory lock: the session that listens has it, so that others see whether it does.
+coordinators; a coordinator's is followed by another dot and the place of the process. The channel of a process is
+``leasehold_`` and 16 hexadecimal digits, which are also the number of an advisory lock: the session that listens has
+it, so that others see whether it does.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from inspect import isawaitable
+from urllib.parse import quote
 
 import psycopg
 
@@ -29,6 +30,7 @@ class Source(Protocol):
     """Opens sessions, on any thread but that of its event loop."""
 
     server: str  # as errors name it, without its password
+    url: str  # the same as a URL, without login and options
     awaited: bool  # it belongs to an event loop
 
     def connect(self, give_up: float) -> Session:
@@ -43,7 +45,7 @@ class Parameters:
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self._parameters = parameters
-        self.server = named(parameters)
+        self.server, self.url = named(parameters), url_of(parameters)
 
     def connect(self, give_up: float) -> Session:
         return Session(_opened(self.server, lambda: connect(self._parameters, give_up)))
@@ -56,7 +58,7 @@ class Pool:
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
-        self.server = _name_of_pool(pool)
+        self.server, self.url = _names_of_pool(pool)
 
     def connect(self, give_up: float) -> Session:
         return Session(_opened(self.server, lambda: self._connect(give_up)))
@@ -78,7 +80,7 @@ class Engine:
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
-        self.server = _name_of_url(engine.url)
+        self.server, self.url = _names_of_engine(engine.url)
 
     def connect(self, give_up: float) -> Session:
         return Session(_opened(self.server, self._connect))
@@ -99,7 +101,7 @@ class OnLoop(ABC):
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.server = ""
+        self.server = self.url = ""
 
     def connect(self, give_up: float) -> Session:
         loop = self.loop
@@ -127,7 +129,7 @@ class AsyncPool(OnLoop):
     def __init__(self, pool: Any) -> None:
         super().__init__()
         self._pool = pool
-        self.server = _name_of_pool(pool)
+        self.server, self.url = _names_of_pool(pool)
 
     async def _connect(self, give_up: float) -> Any:
         pool = self._pool
@@ -145,7 +147,7 @@ class AsyncEngine(OnLoop):
     def __init__(self, engine: Any) -> None:
         super().__init__()
         self._engine = engine
-        self.server = _name_of_url(engine.url)
+        self.server, self.url = _names_of_engine(engine.url)
 
     async def _connect(self, give_up: float) -> Any:
         borrowed = await self._engine.raw_connection()
@@ -179,23 +181,32 @@ def source_of(thing: Any) -> Source:
 
 def named(parameters: Mapping[str, Any]) -> str:
     """The server, for messages."""
+    return "PostgreSQL at " + ",".join([f"{host}:{port}" for host, port in _addresses(parameters)])
+
+
+def url_of(parameters: Mapping[str, Any]) -> str:
+    """The server and the database, as a URL without login and options. A host may be the folder of a socket."""
+    places = ",".join([f"{quote(host, safe=':[]')}:{port}" for host, port in _addresses(parameters)])
+    return f"postgresql://{places}/{quote(str(parameters.get('dbname') or ''))}"
+
+
+def _addresses(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     hosts = str(parameters.get("host") or parameters.get("hostaddr") or "localhost").split(",")
     ports = str(parameters.get("port") or 5432).split(",")
-    return "PostgreSQL at " + ",".join(
-        [f"{host}:{ports[min(place, len(ports) - 1)]}" for place, host in enumerate(hosts)]
-    )
+    return [(host, ports[min(place, len(ports) - 1)] or "5432") for place, host in enumerate(hosts)]
 
 
-def _name_of_pool(pool: Any) -> str:
+def _names_of_pool(pool: Any) -> tuple[str, str]:
     try:
         known = psycopg.conninfo.conninfo_to_dict(pool.conninfo, **(pool.kwargs or {}))
     except (TypeError, psycopg.Error):  # functions, or parameters of a class of the user's
-        return "PostgreSQL"
-    return named(known)
+        return "PostgreSQL", "postgresql behind a pool of psycopg's"
+    return named(known), url_of(known)
 
 
-def _name_of_url(url: Any) -> str:
-    return named({"host": url.host, "port": url.port})
+def _names_of_engine(url: Any) -> tuple[str, str]:
+    known = {"host": url.host, "port": url.port, "dbname": url.database}
+    return named(known), url_of(known)
 
 
 def _limited(settings: Mapping[str, Any], give_up: float) -> dict[str, Any]:

@@ -111,6 +111,7 @@ LIMITS = (
     f"set_config('idle_in_transaction_session_timeout', '{FROZEN_MS}', true)"
 ).encode()
 CLOCK = f"SELECT {US}".encode()
+VERSION = b"SELECT current_setting('server_version')"
 NO_FLUSH = b"SET LOCAL synchronous_commit = off"
 NOTIFY = b"SELECT pg_notify($1, $2)"
 LISTENING = (

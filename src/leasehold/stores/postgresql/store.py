@@ -20,9 +20,11 @@ from leasehold._core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.mailbox import HolderMailbox, Mailbox
+from leasehold.stores.place import here
 from leasehold.stores.postgresql import failures, schema
 from leasehold.stores.postgresql.batches import Batches
 from leasehold.stores.postgresql.listener import Listener
+from leasehold.stores.postgresql.schema import TABLE
 from leasehold.stores.postgresql.session import Broken, Refused, Request, Session, Unprepared
 from leasehold.stores.postgresql.sessions import Sessions
 from leasehold.stores.postgresql.sources import OnLoop
@@ -52,6 +54,7 @@ class PostgresStore:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._target = target = given if isinstance(given, Target) else target_of(given)
         self._server = target.source.server
+        self.url = target.source.url + ("" if target.table == TABLE else f"?table={target.table}")
         self.capabilities = Capabilities(hosts=True, push=target.listen is not None)
         self._sessions = Sessions(self._open, self._server, target.max_connections)
         connect = None if target.listen is None else target.listen.connect
@@ -133,12 +136,28 @@ class PostgresStore:
         if isinstance(source, OnLoop) and source.loop is None:
             source.loop = asyncio.get_running_loop()
 
-    def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+    def execute_many(self, ops: Sequence[StoreOp], forks: int | None = None) -> list[Reply | LeaseholdError]:
+        """``forks`` as in ``execute``."""
         replies: list[Reply | LeaseholdError] = []
         for start in range(0, len(ops), BATCH):
             chunk = ops[start : start + BATCH]
             try:
-                replies.extend(self._send(chunk, min(map(_end, chunk))))
+                replies.extend(self._send(chunk, min(map(_end, chunk)), forks))
+            except LeaseholdError as error:
+                replies.extend([error] * len(chunk))
+        return replies
+
+    def _execute_batch(self, ops: Sequence[StoreOp], forks: int) -> list[Reply | LeaseholdError]:
+        self._check_blocking()
+        return self.execute_many(ops, forks)
+
+    async def _execute_batch_async(self, ops: Sequence[StoreOp], forks: int) -> list[Reply | LeaseholdError]:
+        self._note_loop()
+        replies: list[Reply | LeaseholdError] = []
+        for start in range(0, len(ops), BATCH):
+            chunk = ops[start : start + BATCH]
+            try:
+                replies.extend(await self._send_async(chunk, min(map(_end, chunk)), forks))
             except LeaseholdError as error:
                 replies.extend([error] * len(chunk))
         return replies
@@ -171,7 +190,14 @@ class PostgresStore:
     def connection(self) -> Mailbox:
         execute = partial(self.execute, forks=self._forks)
         execute_async = partial(self.execute_async, forks=self._forks)
-        made = Mailbox(self._listener.new_address(), execute, execute_async, self._listener.remove)
+        made = Mailbox(
+            self._listener.new_address(),
+            execute,
+            execute_async,
+            self._listener.remove,
+            partial(self._execute_batch, forks=self._forks),
+            partial(self._execute_batch_async, forks=self._forks),
+        )
         self._listener.add(made)
         return made
 
@@ -183,7 +209,7 @@ class PostgresStore:
     def holder_pushes(self) -> HolderMailbox | None:
         if self._target.listen is None:
             return None
-        return HolderMailbox(self._listener.new_address(), self._hear, self._listener.remove)
+        return HolderMailbox(f"{self._listener.new_address()}.{here()}", self._hear, self._listener.remove)
 
     def _hear(self, mailbox: HolderMailbox) -> None:
         self._listener.add(mailbox)

@@ -22,6 +22,7 @@ from leasehold._core.ops import (
     Inspect,
     Leaks,
     Page,
+    Ping,
     Push,
     Release,
     Released,
@@ -42,7 +43,7 @@ from leasehold.stores.postgresql import failures, pushes, rows, statements
 from leasehold.stores.postgresql.listener import Listener
 from leasehold.stores.postgresql.rows import Row
 from leasehold.stores.postgresql.session import Broken, Refused, Request, Rows
-from leasehold.stores.postgresql.statements import ROLLBACK, Statements, array
+from leasehold.stores.postgresql.statements import ROLLBACK, VERSION, Statements, array
 
 MOST_ATTEMPTS = 20  # of a turn that others keep undoing; each of them has succeeded meanwhile
 MOST_CROWDED = 1_000  # resources that are remembered to be so
@@ -79,10 +80,8 @@ class Turns:
 
     def execute(self, op: StoreOp, give_up: float) -> Generator[Any, Any, tuple[Reply, Sequence[Push]]]:
         """The reply, and the pushes for this process."""
-        if isinstance(op, Scan):
-            return (yield from self._scan(op)), ()
-        if isinstance(op, Leaks):  # nothing here can lack an end
-            return Page((), ""), ()
+        if isinstance(op, LISTINGS):
+            return (yield from self._list(op)), ()
         quick = self.quick(op)
         if quick is not None:
             reply = yield from self.in_one_statement(*quick)
@@ -142,6 +141,11 @@ class Turns:
         outcome = ledger.apply(state, now, op)
         return outcome.reply if outcome.state == state else None
 
+    def _list(self, op: Scan | Leaks | Ping) -> Generator[Any, Any, Page]:
+        if isinstance(op, Leaks):  # nothing here can lack an end
+            return Page((), "")
+        return (yield from (self._scan(op) if isinstance(op, Scan) else self._ping(op)))
+
     def _scan(self, op: Scan) -> Generator[Any, Any, Page]:
         """The next names, in their order. A row that cannot be read is listed too: inspecting it shows why."""
         found = yield from self._page(op.cursor)
@@ -156,6 +160,17 @@ class Turns:
         except Broken as error:
             raise failures.unreachable(self._server, error) from error
         return [(_instant(us), name, _row(columns)) for us, name, *columns in found.rows]
+
+    def _ping(self, op: Ping) -> Generator[Any, Any, Page]:
+        """Reads the table: a server that answers without it is of no use."""
+        read = (self._statements.read, (b"",))
+        try:
+            _, *version = yield Request(read, (VERSION, ())) if op.versions else Request(read)
+        except Refused as error:
+            raise failures.refusal(self._server, error) from error
+        except Broken as error:
+            raise failures.unreachable(self._server, error) from error
+        return Page(tuple([f"PostgreSQL {found.rows[0][0].split()[0]}" for found in version]), "")
 
     # ------------------------------------------------------------ a turn of the ledger
 
@@ -272,8 +287,8 @@ class Turns:
         names = [one.name.text for one in batch]
         columns = (
             names,
-            [one.owner for one in batch],
-            [str(one.fence) for one in batch],
+            [one.in_store()[0] for one in batch],
+            [str(one.in_store()[1]) for one in batch],
         )
         try:
             # Not prepared: a plan that does not know how many leases there are compares each with each.
@@ -396,7 +411,7 @@ def _claim(texts: Statements, op: Claim) -> tuple[Request, Reply] | None:
 
 
 def _renew(texts: Statements, op: Renew) -> tuple[Request, Reply] | None:
-    if op.exact or op.number or op.closed_ms or op.ticket or op.shared or op.meta:
+    if op.exact or op.number or op.closed_ms or op.ticket or op.shared or op.meta or op.fences:
         return None
     return Request((texts.renew, (*_lease(op), str(op.ttl_ms).encode()))), Renewed(op.ttl_ms)
 

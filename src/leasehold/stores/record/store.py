@@ -16,12 +16,14 @@ from weakref import WeakValueDictionary
 
 from leasehold._core.driver import drive, drive_async
 from leasehold._core.light_typing import Any
-from leasehold._core.ops import Group, Push, Reply, StoreOp
-from leasehold._core.ports import WAKE, Clock
+from leasehold._core.ops import WAKE, Group, Page, Ping, Push, Reply, StoreOp
+from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities
 from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.stores.clock import SystemClock
+from leasehold.stores.concurrency import at_once
 from leasehold.stores.mailbox import HolderMailbox, Mailbox
+from leasehold.stores.place import here
 from leasehold.stores.record.cleaner import Cleaner
 from leasehold.stores.record.requests import Server, Watching
 from leasehold.stores.record.text import push as read_push
@@ -35,7 +37,7 @@ BATCH = 100  # ops whose requests are sent together
 class RecordStore:
     """Implements ``_core.ports.Store``. Making one connects to nothing; the first op does."""
 
-    capabilities = Capabilities(hosts=True)
+    capabilities = Capabilities(hosts=True, lingering=False)
 
     def __init__(self, name: str, server: Server, clock: Clock | None = None) -> None:
         self.name = name
@@ -49,11 +51,17 @@ class RecordStore:
         self._forks = 0
         self._count = 0
 
+    @property
+    def url(self) -> str:
+        return self._server.url
+
     # ------------------------------------------------------------ ops
 
     def execute(self, op: StoreOp, forks: int | None = None) -> Reply:
         """``forks``: how often the process of the caller had been forked when the caller got its connection."""
         reply: Reply = self._run(self._begin(op, forks), op, _end(op), forks)
+        if type(op) is Ping and op.versions:
+            return Page(tuple(self._server.versions(_end(op))), "")
         if self._sweep_is_due():
             with suppress(LeaseholdError):
                 self._run(self._turns.sweep(), None, time.monotonic() + SWEEP_WITHIN, forks)
@@ -61,6 +69,9 @@ class RecordStore:
 
     async def execute_async(self, op: StoreOp, forks: int | None = None) -> Reply:
         reply: Reply = await self._run_async(self._begin(op, forks), op, _end(op), forks)
+        if type(op) is Ping and op.versions:
+            asked = asyncio.get_running_loop().run_in_executor(None, self._server.versions, _end(op))
+            return Page(tuple(await asked), "")
         if self._sweep_is_due():
             with suppress(LeaseholdError):
                 await self._run_async(self._turns.sweep(), None, time.monotonic() + SWEEP_WITHIN, forks)
@@ -79,7 +90,7 @@ class RecordStore:
         """On the calling thread."""
         forks = self._forks if forks is None else forks
         try:
-            return drive(flow, lambda request: self._perform(request, give_up, forks))
+            return drive(flow, partial(self._perform, give_up, forks))
         except LeaseholdError as error:
             _name(error, op)
             raise
@@ -90,14 +101,14 @@ class RecordStore:
         """In the running task."""
         forks = self._forks if forks is None else forks
         try:
-            return await drive_async(flow, lambda request: self._perform_async(request, give_up, forks))
+            return await drive_async(flow, partial(self._perform_async, give_up, forks))
         except LeaseholdError as error:
             _name(error, op)
             raise
         finally:
             self._look_after()
 
-    def _perform(self, request: Any, give_up: float, forks: int) -> Any:
+    def _perform(self, give_up: float, forks: int, request: Any) -> Any:
         self._check(give_up, forks)
         if isinstance(request, Pause):
             time.sleep(request.seconds)
@@ -105,7 +116,7 @@ class RecordStore:
         (reply,) = self._server.perform((request,), give_up)
         return _raised(reply)
 
-    async def _perform_async(self, request: Any, give_up: float, forks: int) -> Any:
+    async def _perform_async(self, give_up: float, forks: int, request: Any) -> Any:
         self._check(give_up, forks)
         if isinstance(request, Pause):
             await asyncio.sleep(request.seconds)
@@ -124,15 +135,16 @@ class RecordStore:
 
     # ------------------------------------------------------------ several ops
 
-    def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+    def execute_many(self, ops: Sequence[StoreOp], forks: int | None = None) -> list[Reply | LeaseholdError]:
+        """``forks`` as in ``execute``."""
         replies: list[Reply | LeaseholdError] = []
         for start in range(0, len(ops), BATCH):
-            replies.extend(self._together(ops[start : start + BATCH]))
+            replies.extend(self._together(ops[start : start + BATCH], self._forks if forks is None else forks))
         return replies
 
-    def _together(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+    def _together(self, ops: Sequence[StoreOp], forks: int) -> list[Reply | LeaseholdError]:
         """Their flows in step, so that the requests of all leave together."""
-        give_up, forks = min(map(_end, ops)), self._forks
+        give_up = min(map(_end, ops))
         replies: list[Any] = [None] * len(ops)
         flows = {place: self._begin(op, forks) for place, op in enumerate(ops)}
         answers: dict[int, Any] = dict.fromkeys(flows)
@@ -173,7 +185,14 @@ class RecordStore:
     def connection(self) -> Mailbox:
         execute = partial(self.execute, forks=self._forks)
         execute_async = partial(self.execute_async, forks=self._forks)
-        made = Mailbox(os.urandom(8).hex(), execute, execute_async, self._remove)
+        made = Mailbox(
+            os.urandom(8).hex(),
+            execute,
+            execute_async,
+            self._remove,
+            partial(self.execute_many, forks=self._forks),
+            partial(at_once, execute_async),
+        )
         self._boxes[made.address] = made
         return made
 
@@ -183,7 +202,7 @@ class RecordStore:
         return connection
 
     def holder_pushes(self) -> HolderMailbox:
-        return HolderMailbox(os.urandom(8).hex(), self._hear, self._remove)
+        return HolderMailbox(os.urandom(8).hex() + here(), self._hear, self._remove)
 
     def _hear(self, box: HolderMailbox) -> None:
         self._boxes[box.address] = box

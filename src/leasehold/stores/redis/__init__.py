@@ -6,7 +6,7 @@ target               the address of the server: URLs and settings
 server               where the server is now, and its open connections
 sentinel             a server that Sentinels name
 connection           a thread's connection; sockets: its socket
-loop_connection      an event loop's connection, with its socket
+loop_connection      an event loop's connection; loop_socket: its socket
 watchdog_connection  the watchdog's connection: many renewals at once, pushes for holders
 handshake            the first commands on each connection
 client_store         the store over the commands of a user's own client

@@ -33,13 +33,14 @@ class ClientStore:
     """Implements ``_core.ports.Store``."""
 
     name = "redis"
-    capabilities = Capabilities(push=False, durable_fences=False, hosts=True)
+    capabilities = Capabilities(push=False, durable_fences=False, hosts=True, keyspace=True)
 
     def __init__(self, client: Any, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._client = client
         self.where = clients.description(client)
         self.retries = clients.retries(client)
+        self.url = f"redis {self.where}"  # its address may be unknown to us
         self._options = clients.undecoded(client)
         self._server = f"Redis {self.where}"
         self._batch_thread: threading.Thread | None = None

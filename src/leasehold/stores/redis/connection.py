@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 import hiredis
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import Push, Renew, Renewed, Reply, StoreOp
-from leasehold._core.ports import WAKE
+from leasehold._core.ops import WAKE, Push, Renew, Renewed, Reply, StoreOp
 from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.stores.place import here
 from leasehold.stores.redis import durable, failures, protocol
 from leasehold.stores.redis.protocol import pack
 from leasehold.stores.redis.server import SLOW_REPLY, Server
@@ -35,8 +35,10 @@ ReplyError = hiredis.ReplyError
 
 def new_channel() -> str:
     """The channel on which pushes for one connection are published. It cannot be guessed: a client that knew it could
-    wake a waiter for nothing."""
-    return f"lock:v1:push:{b2a_base64(os.urandom(12), newline=False).decode()}"  # shorter in every record than in hex
+    wake a waiter for nothing. It ends with the place of this process."""
+    place = here()
+    secret = os.urandom(9 if place else 12)
+    return f"lock:v1:push:{b2a_base64(secret, newline=False).decode()}{place}"  # shorter in every record than in hex
 
 
 class RedisConnection:
@@ -90,6 +92,16 @@ class RedisConnection:
             error.resource = op.resource or None
             raise
         return protocol.decode(reply, op)
+
+    def execute_batch(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """All in one write."""
+        from leasehold.stores.redis.batch import execute_batch  # loaded only by programs that use it
+
+        return execute_batch(self, ops)
+
+    def addressed(self, op: StoreOp, give_up: float) -> StoreOp:
+        """The op as this server is to get it: one that cannot push to this connection is given no address of it."""
+        return op if self._gets_pushes else protocol.without_pushes(op)
 
     def _renew_durably(self, op: Renew, give_up: float, before: tuple[protocol.Command, ...] = ()) -> Reply:
         """All commands in one write on one socket, those that have to stand ``before`` the Renew too."""

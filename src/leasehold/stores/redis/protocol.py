@@ -27,6 +27,7 @@ KEYS = ("owner", "fence", "queue", "more", "holders", "watchers")
 COUNT = len(KEYS)
 SHARED = ("owner", "holders", "queue", "watchers", "more")  # the keys that a plain renewal of a shared lease reads
 EMPTY = "-"
+PINGED = "lock:v1:ping"  # of which there is no key
 WITHOUT_KEYS = ("scan", "leaks")
 MOST_NOTE_BYTES = 8192  # the script cuts longer ones
 
@@ -70,14 +71,14 @@ def _elements(values: tuple[Any, ...]) -> bytes:
 CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, WATCH, RESIZE, EVICT, REVOKE, ADOPT, SCAN, LEAKS = ONE_BY_ONE = (
     Script("claim", 6),
     Script("beat", 3),
-    Script("renew", 9),
+    Script("renew", 10),
     Script("release", 4),
     Script("withdraw", 2),
     Script("inspect", 2),
     Script("watch", 2),
     Script("resize", 2),
     Script("evict", 6),
-    Script("revoke", 2),
+    Script("revoke", 3),
     Script("adopt", 6),
     Script("scan", 2),
     Script("leaks", 2),
@@ -121,6 +122,8 @@ def _packed(*values: Any) -> bytes:
 
 def with_text(command: Command) -> Command:
     """The same command for a server that does not have the script: after a restart, say."""
+    if command[0] != "EVALSHA":
+        return command
     return ("EVAL", _by_sha[command[1]].text, *command[2:])
 
 
@@ -149,7 +152,8 @@ def _beat(op: ops.Beat) -> Command:
 def _renew(op: ops.Renew) -> Command:
     return (
         "EVALSHA", RENEW.sha, COUNT, *keys(op.resource), op.owner, op.fence, op.ttl_ms, 1 if op.exact else 0, op.number,
-        op.closed_ms, op.ticket or EMPTY, 1 if op.shared else 0, _bytes(op.meta) if op.meta else "",
+        op.closed_ms, op.ticket or EMPTY, 1 if op.shared else 0, _bytes(op.meta) if op.meta else "", op.fences,
+        1 if op.tell else 0,
     )  # fmt: skip
 
 
@@ -185,7 +189,7 @@ def _evict(op: ops.Evict) -> Command:
 
 
 def _revoke(op: ops.Revoke) -> Command:
-    return ("EVALSHA", REVOKE.sha, COUNT, *keys(op.resource), _token(op.owner), op.fence)
+    return ("EVALSHA", REVOKE.sha, COUNT + 1, *_with_notes(op.resource), _token(op.owner), op.fence, _bytes(op.note))
 
 
 def _adopt(op: ops.Adopt) -> Command:
@@ -201,6 +205,14 @@ def _scan(op: ops.Scan) -> Command:
 
 def _leaks(op: ops.Leaks) -> Command:
     return ("EVALSHA", LEAKS.sha, 0, op.cursor or "0", _bytes(op.pattern))
+
+
+def _ping(op: ops.Ping) -> Command:
+    """What the rights of a lease include, and a server that still loads its data refuses where it has a key. No script:
+    where those without keys are refused, this works all the same."""
+    if op.versions:
+        return ("INFO", "server")
+    return ("TIME",) if op.keyless else ("EXISTS", PINGED)
 
 
 def _together(op: ops.Group) -> Command:
@@ -234,6 +246,7 @@ ENCODE: dict[type, Callable[[Any], Command]] = {
     ops.Adopt: _adopt,
     ops.Scan: _scan,
     ops.Leaks: _leaks,
+    ops.Ping: _ping,
     ops.Group: _together,
 }
 
@@ -269,7 +282,7 @@ QUICK: dict[type, Callable[[Any], bytes]] = {ops.Claim: _quick_claim, ops.Releas
 def plain(op: ops.StoreOp) -> bool:
     """True for a renewal that may be sent in one script with hundreds of others."""
     return type(op) is ops.Renew and not (
-        op.exact or op.closed_ms or op.ticket or op.shared or op.meta or op.durability
+        op.exact or op.closed_ms or op.ticket or op.shared or op.meta or op.durability or op.fences
     )
 
 
@@ -355,6 +368,13 @@ def _granted(reply: Any, op: Any) -> ops.Granted:
     return ops.Granted(fence, remaining_ms, _slots(_text(slots)), limit, _text(rule))
 
 
+def _renewed(reply: Any, op: Any) -> ops.Renewed:
+    if len(reply) == 2:
+        return ops.Renewed(reply[1])
+    _, remaining_ms, first, last, others = reply
+    return ops.Renewed(remaining_ms, first, last, others == 1)
+
+
 def _slots(text: str) -> tuple[int, ...]:
     return ONLY_SLOT if text == "0" else tuple([int(slot) for slot in text.split(",")])
 
@@ -398,11 +418,11 @@ def _grant(held: Sequence[Any]) -> Grant:
     owner = _owner(held[0])
     (
         fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, address, ticket, repeated,
-        meta,
+        tell, meta,
     ) = map(_text, held[1:])  # fmt: skip
     return Grant(
         owner, int(fence), int(ttl_ms), int(expires_ms), rule, _slots(slots), int(since_us), meta, _field(address),
-        int(delay_ms), _field(ticket), int(closed), int(renewals), int(limit), repeated == "1",
+        int(delay_ms), _field(ticket), int(closed), int(renewals), int(limit), repeated == "1", tell == "1",
     )  # fmt: skip
 
 
@@ -450,7 +470,7 @@ def _page(reply: Any, op: Any) -> ops.Page:
     for item in reply[2]:
         raw = item if isinstance(item, bytes) else _bytes(item)
         name = raw.decode("utf-8", "backslashreplace")  # two names that are no text stay different
-        if isinstance(op, ops.Leaks):
+        if not isinstance(op, ops.Scan):
             items.append(name)
         elif matches(op.pattern, name):  # every name of ours is UTF-8, so no other can be meant
             (items if name.encode() == raw else unreadable).append(name)
@@ -482,7 +502,7 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     _queued,
     _busy,
     lambda reply, op: ops.NoClaim(_text(reply[1])),
-    lambda reply, op: ops.Renewed(reply[1]),
+    _renewed,
     lambda reply, op: RELEASED if reply[1] else NOT_FOUND,
     lambda reply, op: ops.NotYours(_text(reply[1])),
     lambda reply, op: ops.Withdrawn(_text(reply[1])),
@@ -496,7 +516,23 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
 )
 
 
+def _pong(reply: Any, op: ops.Ping) -> ops.Page:
+    """A client of the user's may have made a dictionary of what INFO says."""
+    if not op.versions:
+        return ops.Page((), "")
+    if not isinstance(reply, dict):
+        reply = dict(line.split(":", 1) for line in _text(reply).splitlines() if ":" in line)
+    fields = {_text(name): _text(value) for name, value in reply.items()}
+    named = [f"{server} {fields[name]}" for server, name in VERSIONS.items() if name in fields]
+    return ops.Page(tuple(named[:1]), "")
+
+
+VERSIONS = {"Valkey": "valkey_version", "Redis": "redis_version"}  # Valkey has both
+
+
 def decode(reply: Any, op: ops.StoreOp) -> ops.Reply:
+    if type(op) is ops.Ping:
+        return _pong(reply, op)
     decoder: Callable[[Any, Any], ops.Reply] = DECODE[reply[0] - 1]
     return decoder(reply, op)
 

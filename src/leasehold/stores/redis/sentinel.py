@@ -34,7 +34,7 @@ from leasehold.stores.redis.sockets import NO_TLS, SLOW, Broken, RedisSocket, no
 from leasehold.stores.redis.target import Sentinels, Target, from_sentinel_url
 
 if TYPE_CHECKING:
-    from leasehold.stores.redis.loop_connection import AsyncRedisSocket
+    from leasehold.stores.redis.loop_socket import AsyncRedisSocket
 
 ASK_SECONDS = 1.0  # for one Sentinel, connecting included; less where less time is left
 CONFIRM_EVERY = 1.0  # seconds for which a connection in use believes that its server is the primary
@@ -98,6 +98,10 @@ class SentinelServer(Server):
         if self._primary is None:
             return f"Redis of {self.place}"
         return f"Redis at {self._target_at(*self._primary)}, the primary of {self.place}"
+
+    @property
+    def url(self) -> str:
+        return self._sentinels.url
 
     @property
     def believed_for(self) -> float:
@@ -361,7 +365,7 @@ class SentinelServer(Server):
             raise Broken(f"cannot be reached: {error}") from error
 
     async def _ask_async(self, question: Question) -> list[Any]:
-        from leasehold.stores.redis.loop_connection import AsyncRedisSocket, open_socket
+        from leasehold.stores.redis.loop_socket import AsyncRedisSocket, open_socket
 
         def new_socket() -> AsyncRedisSocket:
             return AsyncRedisSocket(_ignore, _ignore, _ignore, question.seconds)

@@ -19,7 +19,7 @@ from leasehold.stores.redis.sockets import Broken, RedisSocket
 from leasehold.stores.redis.target import Target
 
 if TYPE_CHECKING:
-    from leasehold.stores.redis.loop_connection import AsyncRedisSocket
+    from leasehold.stores.redis.loop_socket import AsyncRedisSocket
 
 SLOW_REPLY = 0.5  # seconds: a server that took longer may have stood still, and another be the right one by now
 
@@ -48,6 +48,11 @@ class Server:
     def name(self) -> str:
         """As errors name it."""
         return self.target.server
+
+    @property
+    def url(self) -> str:
+        """Where the store is, as a URL without login and options."""
+        return self.target.url
 
     @property
     def believed_for(self) -> float:

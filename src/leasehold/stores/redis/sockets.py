@@ -133,10 +133,14 @@ class RedisSocket:
 
     def send_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> None:
         """The first half of that: until ``receive_many`` has read the replies, the socket is busy."""
+        self.send_packed(b"".join(map(pack, commands)), give_up)
+
+    def send_packed(self, requests: bytes, give_up: float) -> None:
+        """The same for commands that are packed already."""
         self.busy = True
         self._expect_no_reply()
         give_up = min(give_up, time.monotonic() + self._reply_timeout)
-        self._send(b"".join(map(pack, commands)), give_up)
+        self._send(requests, give_up)
 
     def receive_many(self, replies: list[Any], count: int, give_up: float, more: bool = False) -> None:
         """The second half. What has arrived is read even when the time is over. ``more``: others are to come, and the

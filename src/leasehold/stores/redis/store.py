@@ -38,7 +38,7 @@ class RedisStore:
     Expiry and fences run on the server's clock; ``clock`` is for local deadlines."""
 
     name: str
-    capabilities = Capabilities(durable_fences=False, hosts=True, durability=True)
+    capabilities = Capabilities(durable_fences=False, hosts=True, durability=True, keyspace=True)
     retries = False  # a command that may have been sent is never sent again
 
     def __init__(self, server: str | Target | Server, clock: Clock | None = None) -> None:
@@ -50,6 +50,10 @@ class RedisStore:
         self._loop_connections: set[LoopConnection] = set()
         self._watchdog = self._watchdog_connection()
         self._beyond_limit = self._permits()
+
+    @property
+    def url(self) -> str:
+        return self._server.url
 
     @property
     def where(self) -> str:

@@ -96,6 +96,13 @@ class Target(NamedTuple):
         """As errors name it."""
         return f"Redis at {self}"
 
+    @property
+    def url(self) -> str:
+        """Where it is, without login and options."""
+        if self.path:
+            return f"unix://{self.path}?db={self.db}"
+        return f"{'redis' if self.tls is None else 'rediss'}://{self}/{self.db}"
+
     def __repr__(self) -> str:
         return f"<{self} db={self.db}>"  # never the password
 
@@ -197,6 +204,12 @@ class Sentinels(NamedTuple):
     primary: Target  # its host and port are those that the Sentinels name
     force_host: str = ""  # in place of the one that they name
     least_others: int = 0  # what a Sentinel says counts only if it knows so many others
+
+    @property
+    def url(self) -> str:
+        """Where it is, without login and options."""
+        scheme = "redis" if self.primary.tls is None else "rediss"
+        return f"{scheme}+sentinel://{','.join(map(str, self.targets))}/{self.service}/{self.primary.db}"
 
     def __repr__(self) -> str:
         return f"<{self.service} of {', '.join(map(str, self.targets))}>"  # never a password

@@ -119,8 +119,7 @@ class WatchdogConnection:
     def _renew_many(self, batches: Sequence[Sequence[Holding]], give_up: float) -> list[Sequence[int] | LeaseholdError]:
         """All batches in one write: the server works on the first while the others are on their way."""
         commands = [
-            protocol.renewals([(one.name.text, one.owner, one.fence, one.ttl_ms, 0) for one in batch])
-            for batch in batches
+            protocol.renewals([(one.name.text, *one.in_store(), one.ttl_ms, 0) for one in batch]) for batch in batches
         ]
         replies, _ = self._exchange(commands, give_up)
         return [reply if isinstance(reply, LeaseholdError) else [place - 1 for place in reply] for reply in replies]

@@ -6,23 +6,25 @@ The thread or loop that owns the connection reads from it; the store may bind an
 
 from __future__ import annotations
 
-import math
 import select
 import threading
 import time
-from collections.abc import Awaitable, Callable
 
-from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING, Awaitable, Callable, Sequence
 from leasehold._core.ops import Push, Reply, StoreOp
+from leasehold.errors import LeaseholdError
+from leasehold.stores.place import here
 from leasehold.stores.sqlite.failures import foreign
 from leasehold.stores.sqlite.sockets import SocketFolder, decode, new_name
-from leasehold.stores.sqlite.stdlib import socket, suppress
+from leasehold.stores.sqlite.stdlib import suppress
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
     from threading import RLock
 
 MAX_DATAGRAM = 16_384
+SHUT_RDWR = 2  # as in ``socket``, which is loaded for a claim that has to wait
 MAX_DRAINED = 64  # pushes in one turn of the event loop
 
 
@@ -43,6 +45,8 @@ class SocketConnection:
         "address",
         "execute",
         "execute_async",
+        "execute_batch",
+        "execute_batch_async",
     )
 
     def __init__(
@@ -51,9 +55,12 @@ class SocketConnection:
         execute: Callable[[StoreOp], Reply],
         execute_async: Callable[[StoreOp], Awaitable[Reply]],
         forget: Callable[[str], object],
+        execute_batch: Callable[[Sequence[StoreOp]], list[Reply | LeaseholdError]],
+        execute_batch_async: Callable[[Sequence[StoreOp]], Awaitable[list[Reply | LeaseholdError]]],
         name: str = "",
     ) -> None:
         self.execute, self.execute_async = execute, execute_async
+        self.execute_batch, self.execute_batch_async = execute_batch, execute_batch_async
         self._name = name or new_name()
         self.address = self._name
         self._folder = folder
@@ -149,7 +156,7 @@ class SocketConnection:
         if old is not None:
             self._folder.remove(self._name)
             with suppress(OSError):
-                old.shutdown(socket.SHUT_RDWR)  # a thread that polls it wakes up
+                old.shutdown(SHUT_RDWR)  # a thread that polls it wakes up
             self._settle(old)
 
     # ------------------------------------------------------------ on the event loop
@@ -194,7 +201,7 @@ def _receive(connection: socket.socket, seconds: float) -> Push | None:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     try:
-        if not poll.poll(math.ceil(seconds * 1000)):
+        if not poll.poll(-int(-seconds * 1000 // 1)):
             return None
         return decode(connection.recv(MAX_DATAGRAM))
     except OSError as error:  # empty after all, or closed meanwhile
@@ -221,7 +228,7 @@ class SocketHolderPushes:
     polled = True
 
     def __init__(self, make: Callable[[str], SocketConnection], lock: RLock) -> None:
-        self.address = new_name()
+        self.address = new_name() + here()
         self._make = make
         self._lock = lock
         self._connection: SocketConnection | None = None

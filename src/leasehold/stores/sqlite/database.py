@@ -7,15 +7,18 @@ import os
 import threading
 
 from leasehold._core import ledger, plain
+from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.names import matches
 from leasehold._core.ops import Page, Reply, Scan, StoreOp
 from leasehold._core.policy import PAGE
-from leasehold._core.ports import Clock
 from leasehold._core.types import Instant, State
 from leasehold.stores.sqlite import failures
 from leasehold.stores.sqlite.failures import TryAgain
 from leasehold.stores.sqlite.stdlib import sqlite3, suppress
 from leasehold.stores.state_text import UNREADABLE, decode, encode
+
+if TYPE_CHECKING:
+    from leasehold._core.ports import Clock
 
 # ---------------------------------------------------------------- database
 
@@ -231,11 +234,12 @@ class Database:
 
     # ------------------------------------------------------------ old rows
 
-    def count_turn(self, now: Instant) -> None:
-        """Sweep some rows now and then, so that names which are no longer used do not pile up (trap 37)."""
-        self._turns += 1
-        if self._turns >= SWEEP_EVERY:
-            self._turns = 0
+    def count_turns(self, count: int, now: Instant) -> None:
+        """Sweep some rows now and then, so that names which are no longer used do not pile up (trap 37). A transaction
+        of many ops counts for each of them: each can bring a new name."""
+        self._turns += count
+        while self._turns >= SWEEP_EVERY:
+            self._turns -= SWEEP_EVERY
             self.sweep(now)
 
     def sweep(self, now: Instant) -> None:

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
 
-from leasehold._core.light_typing import TYPE_CHECKING
-from leasehold._core.ops import Beat, Claim, Group, Inspect, Leaks, Reply, Scan, StoreOp, Watch
+from leasehold._core.light_typing import TYPE_CHECKING, Callable, Sequence, deque
+from leasehold._core.ops import Beat, Claim, Group, Inspect, Leaks, Ping, Reply, Scan, StoreOp, Watch
 from leasehold.errors import LeaseholdError, OutcomeUnknown
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_OPS = 100  # in one transaction: others wait meanwhile
 LOST_WAKEUP = 1.0  # seconds after its budget in which a task that waits must have been woken
-PATIENT = (Claim, Beat, Watch, Inspect, Scan, Leaks)
+PATIENT = (Claim, Beat, Watch, Inspect, Scan, Leaks, Ping)
 
 
 def urgent(op: StoreOp) -> bool:

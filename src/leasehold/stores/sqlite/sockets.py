@@ -17,10 +17,14 @@ import threading
 import time
 from itertools import islice
 
+from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Push
 from leasehold.stores.sqlite.failures import foreign
 from leasehold.stores.sqlite.file import give
-from leasehold.stores.sqlite.stdlib import socket, suppress
+from leasehold.stores.sqlite.stdlib import datagram_socket, suppress
+
+if TYPE_CHECKING:
+    import socket
 
 SUFFIX = ".wake"
 NAME_BYTES = 8
@@ -29,7 +33,9 @@ MAX_SWEPT = 1_000
 PRIVATE = 0o700
 SHARED = 0o1770  # of a database that its group may write: the sticky bit keeps each user to its own sockets
 FOR_ALL_WHO_ENTER = 0o666  # a socket in a folder of several users: the folder decides who reaches it
+PLACE_CHARACTERS = 4  # where a holder runs; see ``place``
 DIGITS = frozenset("0123456789abcdef")
+PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 def new_name() -> str:
@@ -60,7 +66,7 @@ class SocketFolder:
             except FileNotFoundError:
                 self._make()
                 folder = self._opened()
-            connection = _datagram()
+            connection = datagram_socket()
             try:
                 connection.bind(f"/proc/self/fd/{folder}/{name}")
                 if self._shared:
@@ -95,7 +101,7 @@ class SocketFolder:
                 target = _pinned(self._opened(), push.address)
                 try:
                     if self._sender is None:
-                        self._sender = _datagram()
+                        self._sender = datagram_socket()
                     self._sender.sendto(encode(push), f"/proc/self/fd/{target}")
                 finally:
                     os.close(target)
@@ -216,7 +222,13 @@ def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
 def _is_name(name: str) -> bool:
     """True for a name of our form. Addresses come out of the database: one with a slash could lead to any socket of
     this machine."""
-    return len(name) == 2 * NAME_BYTES and DIGITS.issuperset(name)
+    name, place = name[: 2 * NAME_BYTES], name[2 * NAME_BYTES :]
+    return (
+        len(name) == 2 * NAME_BYTES
+        and DIGITS.issuperset(name)
+        and len(place) in (0, PLACE_CHARACTERS)
+        and PLAIN.issuperset(place)
+    )
 
 
 def _pinned(folder: int, name: str) -> int:
@@ -229,14 +241,10 @@ def _pinned(folder: int, name: str) -> int:
     raise FileNotFoundError(errno.ENOENT, "no socket of ours")
 
 
-def _datagram() -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-
-
 def _probe(folder: int, name: str) -> None:
     target = _pinned(folder, name)
     try:
-        probe = _datagram()
+        probe = datagram_socket()
         try:
             probe.connect(f"/proc/self/fd/{target}")
         finally:

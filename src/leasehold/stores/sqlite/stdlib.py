@@ -1,7 +1,7 @@
 """Parts of the standard library for a fast start: SQLite and sockets, without what a short command does not use.
 
 ``sqlite3`` adds adapters for dates, and loads ``datetime`` for them; ``socket`` makes enums. The C modules below do the
-work. Where a Python lacks one, the whole module is loaded.
+work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ else:
         import socket
         import sqlite3
 
-__all__ = ["socket", "sqlite3", "suppress"]
+__all__ = ["datagram_socket", "sqlite3", "suppress"]
+
+
+def datagram_socket() -> socket.socket:
+    """A Unix socket. What makes it was loaded with this module: a process that has changed its user since may not be
+    able to load anything, nor one that was forked while another thread was loading."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
 class suppress:  # noqa: N801  # as it is called in contextlib

@@ -12,10 +12,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
 
 from leasehold._core import ledger, plain
-from leasehold._core.light_typing import TypeAlias, TypeVar
+from leasehold._core.light_typing import TYPE_CHECKING, Callable, Sequence, TypeAlias, TypeVar
 from leasehold._core.ops import (
     Beat,
     Claim,
@@ -23,8 +22,10 @@ from leasehold._core.ops import (
     Inspect,
     Leaks,
     Page,
+    Ping,
     Push,
     Queued,
+    Renew,
     Reply,
     ResourceOp,
     Scan,
@@ -32,7 +33,6 @@ from leasehold._core.ops import (
     View,
     Watch,
 )
-from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities, Instant, State, Unreadable
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import SystemClock
@@ -45,6 +45,9 @@ from leasehold.stores.sqlite.pending import Call, LoopCall, Pending, PendingGrou
 from leasehold.stores.sqlite.sockets import SocketFolder
 from leasehold.stores.sqlite.stdlib import sqlite3
 
+if TYPE_CHECKING:
+    from leasehold._core.ports import Clock
+
 FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
 GROWTH = 1.5
 HURRIED_PAUSE = 1e-3  # the longest while a renewal or a release waits
@@ -55,7 +58,9 @@ LOOK_AGAIN = 0.25  # seconds after which a waiting thread checks by itself wheth
 BATCH = 500  # ops in one transaction: others wait meanwhile
 
 DAMAGED = Unreadable("its row in the table resources", "is damaged", blocks=True)
+VERSION = f"SQLite {sqlite3.sqlite_version}"
 WAITING = (Claim, Watch)  # their sender may get a push later
+KNOWN_NAMES = (Beat, Renew)  # these bring no new name, and there may be thousands of them at once
 
 Draft: TypeAlias = tuple[State | None, State]  # the state in the file, and the one to be written
 Drafts: TypeAlias = dict[str, Draft]
@@ -120,6 +125,14 @@ class SQLiteStore:
         """The path of its file, for a result store beside it."""
         return self._path
 
+    @property
+    def url(self) -> str:
+        if self._path.isprintable() and "%" not in self._path and "?" not in self._path:
+            return f"sqlite:///{self._path}"
+        from urllib.parse import quote
+
+        return f"sqlite:///{quote(os.fsencode(self._path))}"
+
     # ------------------------------------------------------------ the port
 
     def execute(self, op: StoreOp) -> Reply:
@@ -137,18 +150,7 @@ class SQLiteStore:
                 return self._try(op)
             except TryAgain:
                 pass
-        import asyncio
-
-        call = LoopCall((op,), asyncio.get_running_loop(), self._claim)
-        self._pending.add(call)
-        try:
-            if not self._claimed:
-                call.proceed()
-            await call.future
-        finally:
-            if not call.done():  # its task was cancelled
-                self._leave(call)
-        return _only(call.result())
+        return _only(await self._wait_for_file_async((op,)))
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         replies: list[Reply | LeaseholdError] = []
@@ -160,10 +162,26 @@ class SQLiteStore:
                 replies.extend([error] * len(chunk))
         return replies
 
+    async def _execute_many_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        replies: list[Reply | LeaseholdError] = []
+        for start in range(0, len(ops), BATCH):
+            chunk = ops[start : start + BATCH]
+            try:
+                replies.extend(await self._wait_for_file_async(chunk))
+            except LeaseholdError as error:
+                replies.extend([error] * len(chunk))
+        return replies
+
     def connection(self, name: str = "") -> SocketConnection:
         connections = self._connections
         made = SocketConnection(
-            self._folder, self.execute, self.execute_async, lambda gone: connections.pop(gone, None), name
+            self._folder,
+            self.execute,
+            self.execute_async,
+            lambda gone: connections.pop(gone, None),
+            self.execute_many,
+            self._execute_many_async,
+            name,
         )
         connections[made.address] = made
         return made
@@ -221,6 +239,21 @@ class SQLiteStore:
                     self._give_up(call)
         finally:
             if not call.done():  # interrupted, or out of time
+                self._leave(call)
+        return call.result()
+
+    async def _wait_for_file_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """The same for the running task: another thread is the claimant."""
+        import asyncio
+
+        call = LoopCall(ops, asyncio.get_running_loop(), self._claim)
+        self._pending.add(call)
+        try:
+            if not self._claimed:
+                call.proceed()
+            await call.future
+        finally:
+            if not call.done():  # its task was cancelled
                 self._leave(call)
         return call.result()
 
@@ -366,7 +399,7 @@ class SQLiteStore:
             database.begin()
             now = self.clock.instant()
             _, reply, pushes = self._apply(database, now, op, None)
-            database.count_turn(now)
+            database.count_turns(1, now)
             committing = True
             database.commit()
         except BaseException as error:
@@ -398,7 +431,7 @@ class SQLiteStore:
             for resource, (before, after) in drafts.items():
                 if after != (before or ledger.EMPTY):
                     database.write(resource, before, after)
-            database.count_turn(now)
+            database.count_turns(max(sum([not isinstance(op, KNOWN_NAMES) for op in ops]), 1), now)
             committing = True
             database.commit()
         except BaseException as error:
@@ -414,6 +447,8 @@ class SQLiteStore:
             return ledger.Outcome(ledger.EMPTY, Page((), ""), ())
         if isinstance(op, Scan):
             return ledger.Outcome(ledger.EMPTY, database.page(op, now), ())
+        if isinstance(op, Ping):
+            return ledger.Outcome(ledger.EMPTY, Page((VERSION,) if op.versions else (), ""), ())
         resource = op.resource
         draft = drafts.get(resource) if drafts else None
         try:

@@ -104,8 +104,11 @@ class Call:
         return True
 
     def _settle(self, outcome: tuple[Any, BaseException | None]) -> None:
-        if self._outcome.setdefault(0, outcome) is outcome and self.finished is not None:
-            self.finished()
+        if self._outcome.setdefault(0, outcome) is not outcome:
+            return
+        finished, self.finished = self.finished, None  # it knows this call, mostly: no cycle is left to be collected
+        if finished is not None:
+            finished()
 
 
 # ---------------------------------------------------------------- what is requested

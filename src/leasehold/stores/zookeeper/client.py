@@ -6,158 +6,32 @@ are not used: a Call is its own result, and callbacks run on the thread that rec
 
 from __future__ import annotations
 
-import select
+import re
 import socket
-import ssl
-from collections import deque
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from kazoo.client import CLOSED_STATES, KazooClient
-from kazoo.exceptions import AuthFailedError, ConnectionDropped, SASLException, ZookeeperError
-from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KeeperState
 
 from leasehold._core.light_typing import Any
 from leasehold.stores.zookeeper.calls import Call
-from leasehold.stores.zookeeper.target import Target
+from leasehold.stores.zookeeper.connection import Connection, Handler
+from leasehold.stores.zookeeper.ensemble import Ensemble
+from leasehold.stores.zookeeper.target import TLS_NAMES, Target
 
-CONNECT_WITHIN = 3.0  # seconds for one member: kazoo would wait for a silent one until the session is over
-SHORTEST_PATIENCE = 1.0  # seconds for the answer to the first request
+MOST_BYTES = 4096  # of the answer to srvr that are read: its version comes first
 # Between attempts to connect to any member, for ever. kazoo's own pauses grow to an hour.
 PAUSES = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.3, "max_delay": 1.0}
-
-
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Without threads of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trouble = ""  # why the last attempt to connect failed
-
-    def start(self) -> None:
-        """There are no workers."""
-
-    def stop(self) -> None:
-        """There are no workers."""
-
-    if hasattr(select, "poll"):
-
-        def select(self, reads: Any, writes: Any, _: Any, timeout: float | None = None) -> Any:
-            """kazoo's own makes and closes an epoll object for each request."""
-            poll = select.poll()
-            for one in reads:
-                poll.register(one, select.POLLIN)
-            for one in writes:
-                poll.register(one, select.POLLOUT)
-            ready = {number for number, _ in poll.poll(None if timeout is None else max(timeout, 0) * 1000)}
-            return [one for one in reads if one.fileno() in ready], [one for one in writes if one.fileno() in ready], []
-
-    def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
-        """Through these kazoo's thread is woken, by a byte for each request. Nobody may block here: not an event loop,
-        and least of all that thread itself."""
-        reader, writer = socket.socketpair()
-        writer.setblocking(False)
-        return reader, writer
-
-    def dispatch_callback(self, callback: Any) -> None:
-        """On the thread that receives."""
-        callback.func(*callback.args)
-
-    def create_connection(
-        self, address: tuple[str, int], hostname: str = "", timeout: float = CONNECT_WITHIN, **more: Any
-    ) -> socket.socket:
-        """kazoo's own leaves a socket open when TLS fails."""
-        found = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
-        try:
-            if more.get("use_ssl"):
-                found = _with_tls(found, hostname, **more)
-            found.settimeout(min(timeout, CONNECT_WITHIN))
-            found.connect(address)
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError as error:
-            found.close()
-            self.trouble = " ".join(str(error.strerror or error).split())
-            raise
-        self.trouble = ""
-        return found
-
-
-def _with_tls(unconnected: socket.socket, hostname: str, **settings: Any) -> socket.socket:
-    context = ssl.create_default_context(cafile=settings["ca"])
-    if settings["ca"]:
-        context.load_default_certs()  # kazoo trusts both
-    context.check_hostname = settings["check_hostname"]
-    context.verify_mode = ssl.CERT_REQUIRED if settings["verify_certs"] else ssl.CERT_NONE
-    if settings["certfile"] and settings["keyfile"]:
-        context.load_cert_chain(settings["certfile"], settings["keyfile"], settings["keyfile_password"])
-    return context.wrap_socket(unconnected, server_hostname=hostname)
-
-
-class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """Keeps the length of the session that the server has granted, which kazoo only logs; and never blocks whoever adds
-    a request."""
-
-    session_ms = 0
-
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
-        self._owed: deque[int] = deque()  # bytes that found no room, and are still to be written
-
-    def wake(self, requests: int) -> None:
-        """So many were added. Raises OSError or AttributeError when it is closed."""
-        try:
-            written = self._write_sock.send(b"\0" * requests)
-        except BlockingIOError:
-            written = 0
-        if written < requests:
-            self._owed.append(requests - written)
-
-    def _write(self, message: Any, timeout: float) -> None:
-        """Mostly there is room: kazoo asks first, each time."""
-        sent = 0
-        if not isinstance(self._socket, ssl.SSLSocket):
-            with self._socket_error_handling(), suppress(BlockingIOError):
-                sent = self._socket.send(message)
-        if sent < len(message):
-            super()._write(memoryview(message)[sent:], timeout)
-
-    def _read(self, length: int, timeout: float) -> Any:
-        """Mostly it is there: the same."""
-        part = b""
-        if not isinstance(self._socket, ssl.SSLSocket):
-            with self._socket_error_handling(), suppress(BlockingIOError):
-                part = self._socket.recv(length)
-                if not part:
-                    raise ConnectionDropped("socket connection broken")
-        return part if len(part) == length else part + super()._read(length - len(part), timeout)
-
-    def _authenticate_with_sasl(self, *given: Any) -> None:
-        """kazoo's thread would end with what it does not know."""
-        try:
-            super()._authenticate_with_sasl(*given)
-        except (ZookeeperError, SASLException) as error:
-            raise AuthFailedError(str(error)) from error
-
-    def _send_request(self, *given: Any) -> None:
-        super()._send_request(*given)  # this has made room
-        with suppress(IndexError):
-            self.wake(self._owed.popleft())
-
-    def _invoke(self, timeout: float, *given: Any, **more: Any) -> Any:
-        """A member that starts may never answer the first request: another attempt must fit into the session."""
-        patience = max(self.client._session_timeout / 3000, SHORTEST_PATIENCE)
-        result = super()._invoke(min(timeout, CONNECT_WITHIN, patience), *given, **more)
-        if isinstance(result, tuple):
-            self.session_ms = result[0].time_out
-        return result
 
 
 class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
     """Begins to connect with ``start_async``, and ends with ``end`` or ``drop_copy``."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
         super().__init__(
             hosts=target.hosts,
             timeout=target.session_seconds,
@@ -192,15 +66,16 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
             if self._state in CLOSED_STATES:
                 raise OSError("the client is closed")  # handled as that of a socket that is closed
             self._queue.extend([(call, call) for call in calls])
-            self._connection.wake(len(calls))
+            if self._connection.reader != threading.get_ident():
+                self._connection.wake()
         except (OSError, AttributeError):  # kazoo has closed its socket, or it is gone
             for call in calls:
                 call.give_up()
-        except BaseException:  # an interrupt: kazoo must not count fewer bytes than requests
+        except BaseException:  # an interrupt: kazoo's thread must know of them
             for call in calls:
                 call.give_up()
             with suppress(OSError, AttributeError):
-                self._connection.wake(len(calls))
+                self._connection.wake()
             raise
 
     def forget_watch(self, path: str, watcher: Any) -> None:
@@ -208,6 +83,21 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         watchers = self._data_watchers.get(path)
         if watchers is not None:
             watchers.discard(watcher)
+
+    def server_version_by(self, give_up: float) -> str:
+        """As the member says that we are connected to, in answer to ``srvr``, which every one allows unless it was
+        told not to. Over a connection of its own: empty when there is no answer in time."""
+        try:
+            peer = self._connection._socket.getpeername()[:2]
+            tls = {name: getattr(self, name) for name in TLS_NAMES} | {"check_hostname": False}  # checked already
+            seconds = max(give_up - time.monotonic(), 0.001)
+            with self.handler.create_connection(peer, peer[0], seconds, **tls) as asked:
+                asked.sendall(b"srvr")
+                answer = asked.recv(MOST_BYTES).decode("utf-8", "replace")
+        except (OSError, AttributeError):
+            return ""
+        found = re.match(r"Zookeeper version: (\d+(?:\.\d+)+)", answer)
+        return found[1] if found else ""
 
     # ------------------------------------------------------------ its end
 

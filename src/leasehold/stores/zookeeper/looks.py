@@ -9,6 +9,7 @@ is that unsafe: what is decided from an older record is refused when it is writt
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from random import choice
 
 from kazoo.exceptions import NoNodeError
 
@@ -20,7 +21,7 @@ from leasehold.stores.zookeeper.revisions import Revision
 from leasehold.stores.zookeeper.rounds import Lost
 from leasehold.stores.zookeeper.tree import Tree
 
-BUCKETS_AT_ONCE = 32
+BUCKETS_AT_ONCE, FEW_BUCKETS = 32, 8
 
 
 class Removals:
@@ -63,27 +64,29 @@ def look(tree: Tree, request: Look) -> Generator[list[Call], None, Sight]:
     gets = [calls.get(path) for path in paths]
     counts = [calls.exists(names.queue(resource)) for resource in request.resources]
     queues = [calls.children(path) for path in paths]
-    # The count before the places: then a place that is missing here was made after the count.
-    reads = [call for three in zip(gets, counts, queues, strict=True) for call in three]
+    # The count before the places: then a place that is missing here was made after the count. The places before the
+    # record: then whoever was granted the resource, and has no place any more for that, is in the record.
+    reads = [call for three in zip(counts, queues, gets, strict=True) for call in three]
     yield [first, *removals.calls, *reads]
     tree.answer(first)
     if first.zxid < seen:
         raise Lost
     removals.learn()
     records = [removals.record(resource, call) for resource, call in zip(request.resources, gets, strict=True)]
-    records = [with_places(tree, *one) for one in zip(records, counts, queues, strict=True)]
+    stats = [tree.answer(count) for count in counts]
+    joins = [0 if stat is None else stat.version for stat in stats]
+    records = [with_places(tree, *one) for one in zip(records, joins, queues, strict=True)]
     if request.texts:
         records = yield from _with_texts(tree, records)
     return Sight(tuple(records))
 
 
-def with_places(tree: Tree, record: Record, count: Call, call: Call) -> Record:
+def with_places(tree: Tree, record: Record, joins: int, call: Call) -> Record:
     """The reply to ``children``. Places that our session has made twice are removed."""
-    counted = tree.answer(count)
     found = queue(tree.answer(call, NoNodeError) or (), tree.session.current())
     if found.surplus:
         tree.session.send([calls.removal(tree.names.place(record.resource, key)) for key in found.surplus])
-    return record._replace(places=found.places, queue=0 if counted is None else counted.version)
+    return record._replace(places=found.places, queue=joins)
 
 
 def _with_texts(tree: Tree, records: Sequence[Record]) -> Generator[list[Call], None, list[Record]]:
@@ -112,9 +115,10 @@ def _with_texts(tree: Tree, records: Sequence[Record]) -> Generator[list[Call], 
 def listing(tree: Tree, request: List) -> Generator[list[Call], None, Listed]:
     """The cursor is a bucket and the name of a node in it: ``3f/orders:17``."""
     start, _, after = request.cursor.partition("/")
-    nodes, ended = yield from _nodes(tree, start or BUCKETS[0], after, request.most)
+    start = start or (choice(BUCKETS) if request.brief else BUCKETS[0])
+    nodes, left = yield from _nodes(tree, start, after, request)
     chosen = nodes[: request.most]
-    cursor = "" if ended and len(nodes) <= request.most else "/".join(chosen[-1])
+    cursor = "/".join(chosen[-1]) if len(nodes) > request.most else f"{left[0]}/" if left else ""
     named = [(one, node, unescaped(node)) for one, node in chosen]
     readable = [(one, name) for one, _, name in named if name is not None and bucket(name) == one]
     unreadable = [node for one, node, name in named if name is None or bucket(name) != one]
@@ -128,14 +132,15 @@ def listing(tree: Tree, request: List) -> Generator[list[Call], None, Listed]:
 
 
 def _nodes(
-    tree: Tree, start: str, after: str, most: int
-) -> Generator[list[Call], None, tuple[list[tuple[str, str]], bool]]:
-    """More than ``most`` names, or all that remain: then True."""
+    tree: Tree, start: str, after: str, request: List
+) -> Generator[list[Call], None, tuple[list[tuple[str, str]], list[str]]]:
+    """More names than requested, or all of the buckets that were read; and the buckets that are left."""
     left = [one for one in BUCKETS if one >= start]
     found: list[tuple[str, str]] = []
     seen = tree.session.seen
-    while left and len(found) <= most:
-        now, left = left[:BUCKETS_AT_ONCE], left[BUCKETS_AT_ONCE:]
+    at_once = FEW_BUCKETS if request.brief else BUCKETS_AT_ONCE
+    while left and len(found) <= request.most:
+        now, left = left[:at_once], left[at_once:]
         first = calls.sync(tree.names.chroot)
         lists = [calls.children(f"{tree.names.records}/{one}") for one in now]
         yield [first, *lists]
@@ -145,4 +150,6 @@ def _nodes(
         for one, call in zip(now, lists, strict=True):
             nodes = tree.answer(call, NoNodeError) or ()
             found += [(one, node) for node in sorted(nodes) if (one, node) > (start, after)]
-    return found, not left
+        if request.brief:
+            break
+    return found, left

@@ -3,7 +3,9 @@
     <chroot>                                    its data says that the tree is ours
     <chroot>/r/<bucket>/<resource>              a record; persistent
     <chroot>/r/<bucket>/<resource>/q            its version counts the places that were made; persistent
-    <chroot>/r/<bucket>/<resource>/<place>      a claim that waits: <owner>-<session>-<number>; ephemeral, sequential
+    <chroot>/r/<bucket>/<resource>/<place>      a claim that waits: <owner>-<session>-<number>; ephemeral, sequential.
+                                                <owner> is the digest of its token, with what the claim offers, if any:
+                                                <digest>.<ttl>.<floor>.<since>.<delay>.<holder address>.<public owner>
     <chroot>/n/<address>                        the last texts that were sent to an address; ephemeral
     <chroot>/s/<session>                        a client that is connected; ephemeral
 
@@ -20,7 +22,9 @@ from hashlib import blake2b
 from urllib.parse import quote, unquote
 
 from leasehold._core.light_typing import NamedTuple
-from leasehold.stores.record.requests import Place
+from leasehold._core.policy import MAX_FENCE
+from leasehold._core.types import public_owner
+from leasehold.stores.record.requests import Offer, Place
 
 MARK = b"leasehold 1"  # the data of the chroot: whose tree this is, and its version
 BUCKETS = tuple(f"{number:02x}" for number in range(256))
@@ -86,9 +90,22 @@ def session_name(session: int) -> str:
     return f"{session & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
+def place_owner(owner: str, offer: Offer | None) -> str:
+    """The first part of the name of a place. It holds no secret: names are seen in logs."""
+    if offer is None:
+        return _part(owner)
+    _, ttl_ms, floor, since_us, address, delay_ms = offer
+    return f"{_part(owner)}.{ttl_ms}.{floor}.{since_us}.{delay_ms}.{_part(address)}.{_part(public_owner(offer.owner))}"
+
+
+@lru_cache(maxsize=256)
+def _part(text: str) -> str:
+    return quote(text, safe=":", errors="surrogatepass").replace("-", "%2D").replace(".", "%2E")
+
+
 def place_prefix(owner: str, session: int) -> str:
-    """What a new place is named before ZooKeeper adds its number."""
-    return f"{quote(owner, safe='').replace('-', '%2D')}-{session_name(session)}-"
+    """What a new place is named before ZooKeeper adds its number; ``owner`` as by ``place_owner``."""
+    return f"{owner}-{session_name(session)}-"
 
 
 def queue(children: Iterable[str], session: int | None) -> Queue:
@@ -97,15 +114,38 @@ def queue(children: Iterable[str], session: int | None) -> Queue:
     ours = "" if session is None else session_name(session)
     found: dict[tuple[str, str], Place] = {}
     surplus = []
-    for number, key, owner, made_by in sorted(_parsed(children)):
-        first = found.setdefault((owner, made_by), Place(owner, number, key, made_by == ours))
-        if first.key != key and first.ours:
-            surplus.append(key)
+    for place, made_by in sorted(filter(None, map(_parsed, children)), key=_number):
+        if (place.owner, made_by) not in found:
+            found[place.owner, made_by] = place._replace(ours=True) if made_by == ours else place
+        elif made_by == ours:
+            surplus.append(place.key)
     return Queue(tuple(found.values()), tuple(surplus))
 
 
-def _parsed(children: Iterable[str]) -> Iterable[tuple[int, str, str, str]]:
-    for key in children:
-        match = PLACE.fullmatch(key)
-        if match is not None:
-            yield int(match["number"]) % COUNTER, key, unquote(match["owner"]), match["session"]
+def _number(parsed: tuple[Place, str]) -> int:
+    return parsed[0].number
+
+
+@lru_cache(maxsize=1024)  # whoever waits reads the same names again and again
+def _parsed(key: str) -> tuple[Place, str] | None:
+    """The place, as one of somebody else, and the name of its session. None for what is no place."""
+    match = PLACE.fullmatch(key)
+    if match is None:
+        return None
+    digest, _, offered = match["owner"].partition(".")
+    owner = unquote(digest)
+    offer = _offer(owner, offered) if offered else None
+    return Place(owner, int(match["number"]) % COUNTER, key, ours=False, offer=offer), match["session"]
+
+
+def _offer(digest: str, text: str) -> Offer | None:
+    """None for what is none of ours."""
+    try:
+        ttl_ms, floor, since_us, delay_ms, address, shown = text.split(".")
+        offer = Offer(
+            f"{unquote(shown)}#{digest}", int(ttl_ms), int(floor), int(since_us), unquote(address), int(delay_ms)
+        )
+    except ValueError:
+        return None
+    numbers = offer.ttl_ms - 1, offer.floor, offer.since_us, offer.delay_ms
+    return offer if all(0 <= one <= MAX_FENCE for one in numbers) else None

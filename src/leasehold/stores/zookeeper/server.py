@@ -28,16 +28,18 @@ class ZooKeeper:
     """For a URL, or a client of kazoo's whose settings are used. Nothing is connected before the first request."""
 
     most_parts = MOST_PARTS
+    offers = True
 
     def __init__(self, given: Any) -> None:
         target = target_of(given)
         self.server = target.server
+        self.url = target.url
         self._session = Session(target)
         self._session.on_joined = self._joined
         self._session.on_lost = self._lost
         self._tree = Tree(target, self._session)
         self._tree.on_prepared = self._joined
-        self._watches = Watches(self._session, self._tree.names)
+        self._watches = Watches(self._tree)
         self._start()
 
     def _start(self) -> None:
@@ -58,6 +60,10 @@ class ZooKeeper:
                 raise InvalidRequest(f"a change has at most {MOST_PARTS} parts, not {len(request.parts)}")
         works = [partial(WORKS[type(request)], self._tree, request) for request in requests]
         return rounds(self._session, self.server, self._tree.prepare, works, give_up, latch)
+
+    def versions(self, give_up: float) -> list[str]:
+        version = self._session.server_version(give_up)
+        return [f"ZooKeeper {version}"] if version else []
 
     def wall_us(self) -> int:
         return self._session.wall_us()

@@ -17,6 +17,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.zookeeper.calls import Call
 from leasehold.stores.zookeeper.client import Client
+from leasehold.stores.zookeeper.ensemble import Ensemble
 from leasehold.stores.zookeeper.target import Target
 
 CLOSED_WITHIN = 2.0  # seconds for the server to confirm that the session is ended
@@ -31,6 +32,7 @@ class Session:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._ensemble = Ensemble(target, self.send)
         self.closings = 0  # how often it was closed
         self.refusals = 0  # how often the server did not accept the login
         self._wall_us = 0  # the server's wall clock minus the time since boot of this machine
@@ -42,6 +44,7 @@ class Session:
     def _start(self) -> None:
         self._lock = threading.RLock()
         self._client: Client | None = None
+        self._ending: list[Client] = []  # the server has not confirmed their ends yet
         self._waiting: list[Callable[[], None]] = []
         self._away_since: float | None = None
         self.seen = 0  # the last transaction that is known to this process
@@ -71,6 +74,11 @@ class Session:
         client = self._client
         return "" if client is None else str(client.handler.trouble)
 
+    def server_version(self, give_up: float) -> str:
+        """Of the member that this process is connected to; empty where it does not tell."""
+        client = self._client
+        return "" if client is None else client.server_version_by(give_up)
+
     def current(self) -> int:
         """The id of the session, for a request that is about to be sent: on kazoo's thread."""
         client = self._client
@@ -87,8 +95,8 @@ class Session:
             if old is not None:
                 if not self._is_gone(old):
                     return True
-                _end_later(old)
-            client = Client(self._target)
+                self._end_later(old)
+            client = Client(self._target, self._ensemble)
             client.add_listener(lambda state: self._changed(client, state))
             self._client, self._away_since = client, time.monotonic()
             self.seen = self.prepared = 0
@@ -136,6 +144,10 @@ class Session:
     def saw(self, zxid: int) -> None:
         self.seen = max(self.seen, zxid)
 
+    def follow_members(self) -> None:
+        """Learn who the members of the ensemble are; on a connection that is known to do what is requested."""
+        self._ensemble.follow()
+
     # ------------------------------------------------------------ the server's clock
 
     def set_clock(self, wall_ms: int) -> None:
@@ -154,6 +166,8 @@ class Session:
             return
         if state == KazooState.CONNECTED:
             self._away_since = None
+            if self.prepared == client.session:
+                self.follow_members()
             self.on_joined()
         else:
             self._away_since = time.monotonic()
@@ -179,7 +193,7 @@ class Session:
             return
         self.on_lost()
         self._wake_all()
-        ending = _end_later(client)
+        ending = self._end_later(client)
         ending.join(CLOSED_WITHIN)
         if ending.is_alive():
             client.hang_up()
@@ -187,31 +201,33 @@ class Session:
 
     def forked(self) -> None:
         """In the child: the session is the parent's."""
-        client, waiting = self._client, self._waiting
+        clients, waiting = [*self._ending, *filter(None, [self._client])], self._waiting
         self._start()
         self.closings += 1
-        if client is not None:
+        for client in clients:
             inherited.append(client)
             client.drop_copy()
         for wake in waiting:
             wake()
 
+    def _end_later(self, client: Client) -> threading.Thread:
+        """kazoo waits until the server has confirmed the end, which may be long."""
+        self._ending.append(client)
+        ending = self._ending
+
+        def end() -> None:
+            with suppress(Exception):
+                client.stop()
+            with suppress(Exception):
+                client.close()
+            ending.remove(client)
+
+        thread = threading.Thread(target=end, name="leasehold-zookeeper-end", daemon=True)
+        thread.start()
+        return thread
+
 
 inherited: list[Client] = []  # clients of the parent: nothing of theirs runs in this process, not even a destructor
-
-
-def _end_later(client: Client) -> threading.Thread:
-    """kazoo waits until the server has confirmed the end, which may be long."""
-
-    def end() -> None:
-        with suppress(Exception):
-            client.stop()
-        with suppress(Exception):
-            client.close()
-
-    thread = threading.Thread(target=end, name="leasehold-zookeeper-end", daemon=True)
-    thread.start()
-    return thread
 
 
 def _nothing() -> None:

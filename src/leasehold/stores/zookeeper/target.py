@@ -46,6 +46,11 @@ class Target(NamedTuple):
     def server(self) -> str:
         return f"ZooKeeper at {self.hosts}"
 
+    @property
+    def url(self) -> str:
+        """Where it is, without login and options."""
+        return f"zk://{self.hosts}{self.chroot}"
+
 
 def target_of(given: Any) -> Target:
     """For a URL or a KazooClient. Raises InvalidRequest. Nothing is connected."""

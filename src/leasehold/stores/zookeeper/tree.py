@@ -54,6 +54,7 @@ class Tree:
         if made is not None:
             self.session.set_clock(made[1].ctime)
         self.session.prepared = session
+        self.session.follow_members()
 
     def _make(self, version: int | None) -> Work:
         """``version``: of an empty chroot that is there already."""

@@ -6,13 +6,13 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import LISTINGS, Group, Push, Renew, Reply, StoreOp
-from leasehold._core.ports import WAKE
-from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold._core.ops import LISTINGS, WAKE, Group, Push, Renew, Reply, StoreOp
+from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from leasehold.stores.place import here
 from leasehold.stores.redis import failures, protocol
 from leasehold.stores.redis.cluster.addressing import ADDRESSED, at_node, prepare
 from leasehold.stores.redis.cluster.nodes import ADDRESS, Cluster, Node, Redirected, slot_of
@@ -29,8 +29,8 @@ ASKING = ("ASKING",)
 
 def new_channel() -> str:
     """The address of a thread or an event loop, the same for every node: each makes a channel of its own of it, where
-    it can."""
-    return f"{ADDRESS}{os.urandom(12).hex()}"
+    it can. It ends with the place of this process."""
+    return f"{ADDRESS}{os.urandom(10).hex()}{here()}"
 
 
 def within(op: StoreOp, seconds: float) -> StoreOp:
@@ -62,6 +62,9 @@ class NodeConnection(RedisConnection):
 
     def connected(self) -> bool:
         return self._socket is not None
+
+    def addressed(self, op: StoreOp, give_up: float) -> StoreOp:
+        return super().addressed(self._addressed(op, give_up), give_up)
 
     def execute(self, op: StoreOp) -> Reply:
         if type(op) in ADDRESSED:
@@ -180,6 +183,46 @@ class ClusterConnection:
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
+
+    def execute_batch(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """All in one write for each node, and sent to all nodes before any reply is read. What goes another way is sent
+        by itself: when the owner of its slot or the setting of its namespace is not known, or when its node has not
+        done it and another one may."""
+        from leasehold.stores.redis.batch import ServerBatch, budget  # loaded only by programs that use it
+
+        give_up = time.monotonic() + budget(ops)
+        outcomes: list[Any] = [None] * len(ops)
+        sent: list[tuple[Node, list[int], ServerBatch]] = []
+        for node, places in self._by_node(ops).items():
+            batch = ServerBatch(self.at(node), [self._cluster.stored(ops[at]) for at in places], give_up)
+            batch.send()
+            sent.append((node, places, batch))
+        for node, places, batch in sent:
+            for at, outcome in zip(places, batch.receive(), strict=True):
+                outcomes[at] = None if isinstance(outcome, StoreUnavailable) else outcome
+                if isinstance(outcome, OutcomeUnknown):
+                    self._cluster.doubt(node)
+        for at, op in enumerate(ops):
+            if outcomes[at] is None:
+                outcomes[at] = self._alone(op, give_up)
+        return outcomes
+
+    def _by_node(self, ops: Sequence[StoreOp]) -> dict[Node, list[int]]:
+        """Where each is to be sent, of those for which that is known."""
+        cluster, now = self._cluster, time.monotonic()
+        found: dict[Node, list[int]] = {}
+        for at, op in enumerate(ops if not cluster.doubted else ()):
+            cluster.usual_slot(op.resource, now)  # from time to time the settings are checked again
+            node = None if cluster.unchecked(op.resource) else cluster.owner(cluster.slot(op.resource))
+            if node is not None:
+                found.setdefault(node, []).append(at)
+        return found
+
+    def _alone(self, op: StoreOp, give_up: float) -> Reply | LeaseholdError:
+        try:
+            return self.execute(within(op, give_up - time.monotonic()))
+        except LeaseholdError as error:
+            return error
 
     def claim(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same for the first claim of an acquire, quicker: most of it is packed already."""

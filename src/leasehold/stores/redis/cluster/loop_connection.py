@@ -4,21 +4,22 @@ have used."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from copy import copy
 
 from leasehold._core.driver import drive_async
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import LISTINGS, Group, Push, Renew, Reply, StoreOp
-from leasehold._core.ports import WAKE
+from leasehold._core.ops import LISTINGS, WAKE, Group, Push, Renew, Reply, StoreOp
 from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.stores.concurrency import at_once
 from leasehold.stores.redis import failures, protocol
 from leasehold.stores.redis.cluster.addressing import ADDRESSED, at_node, prepare
 from leasehold.stores.redis.cluster.connection import ASKING, MESSAGES, new_channel, within
 from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.cluster.routing import MAP, AskForMap, ReadMap, Routing, Send, Step, key_of, read_map
 from leasehold.stores.redis.connection import ReplyError
-from leasehold.stores.redis.loop_connection import AsyncRedisSocket, LoopConnection
+from leasehold.stores.redis.loop_connection import LoopConnection
+from leasehold.stores.redis.loop_socket import AsyncRedisSocket
 from leasehold.stores.redis.protocol import pack
 from leasehold.stores.redis.sockets import SLOW, Broken, NotSent
 from leasehold.stores.redis.target import Target
@@ -169,6 +170,10 @@ class ClusterLoopConnection:
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
+
+    async def execute_batch_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """All at the same time: those for one node leave in one write."""
+        return await at_once(self.execute_async, ops)
 
     async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same for the first claim of an acquire, quicker: most of it is packed already."""

@@ -177,6 +177,11 @@ class Cluster:
         return f"the Redis Cluster at {self}"
 
     @property
+    def url(self) -> str:
+        """Where it is, without login and options."""
+        return f"{'redis' if self.target.tls is None else 'rediss'}+cluster://{self}"
+
+    @property
     def by_namespace(self) -> bool:
         return self.by == naming.NAMESPACE
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 import hiredis
 
 from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
-from leasehold._core.ops import Claim, Group, Page, Rejected, Replies, Scan
+from leasehold._core.ops import Claim, Group, Page, Ping, Rejected, Replies, Scan
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.redis.cluster import naming
 from leasehold.stores.redis.cluster.nodes import Address, Cluster, Node, Redirected, slot_of
@@ -178,6 +178,8 @@ class Routing(NamedTuple):
             return Page((), "")
         name, node = left[0]
         sent = self.cluster.stored(op)._replace(cursor=cursor if name == place else "")  # type: ignore[call-arg]  # a listing
+        if isinstance(sent, Ping):
+            sent = sent._replace(keyless=True)
         page: Page = yield Send(node, False, sent)
         if isinstance(op, Scan):
             page = naming.listed(op, page, self.cluster.by)

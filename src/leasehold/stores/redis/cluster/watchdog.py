@@ -31,7 +31,7 @@ from leasehold.stores.redis.watchdog_connection import (
 
 system: Any = select  # what it has depends on the system
 EPOLL = hasattr(select, "epoll")
-MOST_PASSES = 4  # over what was redirected; what is left is tried again with the next round
+MOST_ROUNDS = 4  # over what was redirected; what is left is tried again with the next round
 AVOIDED = 0.2  # seconds in which a node is not asked again after it left a request unanswered, at least
 
 
@@ -138,7 +138,7 @@ class ClusterWatchdog(WatchdogConnection):
                 by_slot.setdefault(cluster.slot(one.name.text), []).append(at)
             for together in by_slot.values():
                 leases = [batch[at] for at in together]
-                many = [(cluster.stored_name(one.name.text), one.owner, one.fence, one.ttl_ms, 0) for one in leases]
+                many = [(cluster.stored_name(one.name.text), *one.in_store(), one.ttl_ms, 0) for one in leases]
                 commands.append(protocol.renewals(many))
                 places.append((number, together))
         errors: list[list[LeaseholdError]] = [[] for _ in batches]
@@ -194,7 +194,7 @@ class ClusterWatchdog(WatchdogConnection):
         cluster, batch = self._server, Batch(self._server, commands, wanted)
         if not cluster.masters():
             self._read_map(None, give_up)
-        for _ in range(MOST_PASSES):
+        for _ in range(MOST_ROUNDS):
             parts = batch.by_node()
             self._send_parts(parts, give_up)
             failed = batch.take(parts)

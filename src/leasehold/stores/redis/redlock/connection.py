@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from leasehold._core.driver import drive
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import Push, Reply, StoreOp
-from leasehold.errors import LeaseholdError
+from leasehold._core.ops import Claim, Push, Reply, StoreOp
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis.redlock.answers import Leave, Round
 from leasehold.stores.redis.redlock.exchange import Exchange, RunningRound
 from leasehold.stores.redis.redlock.link import Link
@@ -54,6 +54,23 @@ class RedlockConnection:
 
     def execute_many(self, many: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         outcomes: list[Reply | LeaseholdError] = self._drive(self._store.rounds.execute_many(many))
+        return outcomes
+
+    def execute_batch(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """Releases, renewals and withdrawals in one round. Each claim has rounds of its own, because a majority of the
+        nodes has to agree on each: one after the other, as long as there is time."""
+        if not any(isinstance(op, Claim) for op in ops):
+            return self.execute_many(ops)
+        give_up = monotonic() + min([op.budget_ms for op in ops]) / 1000
+        outcomes: list[Reply | LeaseholdError] = []
+        for op in ops:
+            left_ms = int((give_up - monotonic()) * 1000)
+            try:
+                if left_ms <= 0:
+                    raise StoreUnavailable("there was no time left to send it")
+                outcomes.append(self.execute(op._replace(budget_ms=left_ms)))
+            except LeaseholdError as error:
+                outcomes.append(error)
         return outcomes
 
     def next_push(self, seconds: float) -> Push | None:

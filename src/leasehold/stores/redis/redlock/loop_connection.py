@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import select
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from leasehold._core.driver import drive_async
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Reply, StoreOp
 from leasehold.errors import LeaseholdError
+from leasehold.stores.concurrency import at_once
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.redlock.answers import Leave, Round
 from leasehold.stores.redis.redlock.exchange import Exchange, RunningRound
@@ -50,6 +51,10 @@ class RedlockLoopConnection:
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
+
+    async def execute_batch_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """All at the same time: each has rounds of its own with all nodes."""
+        return await at_once(self.execute_async, ops)
 
     async def _perform(self, request: Round | Leave) -> None:
         if isinstance(request, Leave):

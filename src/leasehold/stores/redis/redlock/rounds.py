@@ -154,23 +154,27 @@ class Rounds:
             raise self._too_few(errors)
         return _common_view(views, majority)
 
-    def _list(self, op: ops.Scan | ops.Leaks) -> Flow:
-        """Page by page from every node at once. A name is listed if any node has it."""
-        count = len(self._quorum.nodes)
+    def _list(self, op: ops.Scan | ops.Leaks | ops.Ping) -> Flow:
+        """Page by page from every node at once. A name is listed if any node has it. To a plain ping a majority is
+        enough."""
+        count, majority = len(self._quorum.nodes), self._quorum.majority
+        enough = majority if isinstance(op, ops.Ping) and not op.versions else count
         cursors = op.cursor.split(",") if op.cursor else ["0"] * count  # empty: that node has been read
         pages: dict[int, Any] = {}
 
         def take(place: int, answer: Answer) -> bool:
             pages[place] = decoded(self._quorum, place, first(answer), op)
-            return False
+            return sum(not isinstance(page, LeaseholdError) for page in pages.values()) >= enough
 
         batches = [Batch([protocol.command(op._replace(cursor=cursor))]) if cursor else None for cursor in cursors]
         yield Round(batches, min(op.budget_ms / 1000, READ_SECONDS), take)
         errors = [page for page in pages.values() if isinstance(page, LeaseholdError)]
-        if count - len(errors) < self._quorum.majority:
+        if count - len(errors) < majority:
             raise self._too_few(errors)
         items: list[str] = []
         unreadable: list[str] = []
+        if isinstance(op, ops.Ping):
+            cursors = [""] * count  # nobody waits for the nodes that have not answered yet
         for place, page in sorted(pages.items()):
             cursors[place] = "" if isinstance(page, LeaseholdError) else page.cursor
             items += () if isinstance(page, LeaseholdError) else page.items

@@ -53,6 +53,9 @@ class RedlockStore:
             groups=False,
             handover=False,
             evictions=False,
+            reservations=False,
+            lingering=False,
+            keyspace=True,
             longest_ttl_ms=longest_ttl_ms,
         )
         self._quorum = Quorum(addresses, longest_ttl_ms)
@@ -66,6 +69,13 @@ class RedlockStore:
         self._connections: weakref.WeakSet[RedlockConnection] = weakref.WeakSet()
         self._loop_connections: set[RedlockLoopConnection] = set()
         self._watchdog = self.own_connection()
+
+    @property
+    def url(self) -> str:
+        target = self.nodes[0].target
+        database = f"/{target.db}" if target.db else ""
+        hosts = ",".join([str(node.target) for node in self.nodes])
+        return f"redlock://{hosts}{database}{'' if target.tls is None else '?tls=true'}"
 
     def _pause_ms(self) -> int:
         return self._random.randint(SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS)

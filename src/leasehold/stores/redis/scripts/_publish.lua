@@ -8,7 +8,7 @@ local function tell(address, message)
     local kind = string.sub(address, 14, 18)
     if string.sub(kind, 1, 1) == '{' then
         local receivers = redis.pcall('SPUBLISH', address, message)
-        local ending = type(receivers) == 'table' and string.match(string.sub(address, 14, 64), '^{%d+}(:%x+)$')
+        local ending = type(receivers) == 'table' and string.match(string.sub(address, 14, 64), '^{%d+}(:[%w_%-]+)$')
         local here = ending and redis.pcall('PUBSUB', 'SHARDCHANNELS', 'lock:v1:push:{*}' .. ending)[1]
         return here and redis.pcall('SPUBLISH', here, message) or receivers
     end

@@ -179,6 +179,17 @@ local function free_in()
     return math.max(first or 0, door, ms) - ms
 end
 
+-- A claim has to wait: a holder that asked for it learns of it, once.
+local function tell_holder()
+    local one = grants[1]
+    if one and one.tell then
+        probe_write()
+        publish(one.holder_address, 'wanted', one.owner, one.fence, '0', string.format('%d', one.expires - ms), one.slots)
+        one.tell = false
+        write_grant(one)
+    end
+end
+
 -- The reply for this claim, granted or waiting.
 local function standing(owner, one)
     local grant = grant_of(owner)
@@ -193,6 +204,7 @@ local function standing(owner, one)
         delete_field(owner)
         return {GONE, 'unknown'}
     end
+    tell_holder()
     return {QUEUED, ahead, free_in(), holder(), one.address ~= '-' and 1 or 0, other_limit(one)}
 end
 

@@ -19,14 +19,14 @@ end
 -- The grant in the owner's key. Its end is that of the key.
 local function parse_alone(raw)
     local fence, owner, ttl, number, flag, holder_address, rule, since, meta = string.match(
-        #raw <= MOST_BYTES and raw or '', '^(%d+) (%S+) (%d+) (%d+) ([012]) (%S+) (%l+) (%d+) (.*)$')
+        #raw <= MOST_BYTES and raw or '', '^(%d+) (%S+) (%d+) (%d+) ([0-4]) (%S+) (%l+) (%d+) (.*)$')
     if not fence or not whole(fence) or not (rule == 'mutex' or rule == 'write') or #ttl > 16 or #number > 16
         or #since > 16 then
         return nil
     end
     return {owner = owner, fence = fence, ttl = ttl, number = number, flag = flag, since = since, closed = '0',
             delay = '0', repeated = '0', ticket = '-', rule = rule, limit = '0', slots = '0',
-            holder_address = holder_address, meta = meta}
+            holder_address = holder_address, tell = flag == '3' or flag == '4', meta = meta}
 end
 
 -- Of ':grant' in `more`: what the owner's key does not say of a grant, or what is left of one that is gone.

@@ -3,7 +3,8 @@
 --   KEYS[1]  owner     string  the grant of an owner that holds alone, for as long as it does:
 --                              fence owner ttl number flag address rule since meta
 --                              number: of the last renewal that wrote this; a plain renewal only sets the TTL anew
---                              flag: 0 plain; 1 others wait or watch, so a release has more to do; 2 there is a ':grant'
+--                              flag: 0 plain; 1 others wait or watch, so a release has more to do; 2 there is a
+--                              ':grant'; 3, 4: as 1, 2, and the holder gets a push when the next claim has to wait
 --                              While several share it a mark, so that a program that knows only this key keeps out as
 --                              well: ':read latest', or ':semaphore latest soonest limit taken': their last end, no
 --                              later than their first one, the limit that all go by or 0, and 1 or 0 for each slot.
@@ -24,7 +25,7 @@
 --                              owner meta
 --   KEYS[6]  watchers  hash    owner -> beat_ms address: they get a push for every change of holders
 --   KEYS[7]  notes     list    what operators did here, the last 20 of the last 30 days: at event fence owner text. For
---                              inspect, watch and evict alone
+--                              inspect, watch, evict and revoke alone
 --
 -- Fields are separated by spaces, an empty one is '-', the last may hold spaces; slots are separated by commas. Times
 -- are this server's, in ms; `since` and fences count µs. Large numbers are written with %.0f: tostring and .. keep 14
@@ -98,7 +99,7 @@ end
 
 local function write_alone(one)
     local remembered = outlives_its_end(one)
-    one.flag = remembered and '2' or one.flag == '0' and '0' or '1'
+    one.flag = remembered and (one.tell and '4' or '2') or one.tell and '3' or one.flag == '0' and '0' or '1'
     local record = one.fence .. ' ' .. one.owner .. ' ' .. one.ttl .. ' ' .. one.number .. ' ' .. one.flag .. ' '
         .. one.holder_address .. ' ' .. one.rule .. ' ' .. one.since .. ' ' .. one.meta
     local left = one.expires - ms - 1
@@ -158,7 +159,7 @@ end
 -- A grant as a view shows it.
 local function listed(one)
     return {one.owner, one.fence, one.ttl, text(one.expires), one.number, one.since, one.closed, one.delay, one.rule,
-            one.limit, one.slots, one.holder_address, one.ticket, one.repeated, one.meta}
+            one.limit, one.slots, one.holder_address, one.ticket, one.repeated, one.tell and '1' or '0', one.meta}
 end
 
 -- How long the owner's key lives; a key without an end counts as one of a day.

@@ -184,6 +184,7 @@ return turn(function()
         return granted(grant_to(one, mint(floor), slots), other_limit(one))
     end
     if enqueue == '0' then -- wait=0 never stays in the queue
+        tell_holder()
         return {BUSY, holder(), free_in(), other_limit(one)}
     end
     one.beat_ms, one.since = ms, wall_text

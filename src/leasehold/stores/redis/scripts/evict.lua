@@ -7,6 +7,7 @@
 -- include _state
 -- include _sharing
 -- include _turn
+-- include _new_note
 
 local owner, fence, request, delay, force = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 return turn(function()
@@ -25,19 +26,7 @@ return turn(function()
     if delay < remaining and not force then
         return {REFUSED, remaining}
     end
-    -- The note comes first: its key may be something else, or forbidden, and then there is no eviction. Expired notes
-    -- are deleted, so that they take no place of others; and the key outlasts all of them, for the clock may have been
-    -- set back since an earlier one.
-    for _, note in ipairs(redis.call('LRANGE', KEYS[7], -20, -1)) do
-        local at = whole(string.match(note, '^(%d+) '))
-        if at and at + 30 * DAY_MS * 1000 <= wall then
-            redis.call('LREM', KEYS[7], -1, note)
-        end
-    end
-    redis.call('LTRIM', KEYS[7], -19, -1)
-    redis.call('RPUSH', KEYS[7], wall_text .. ' evicted ' .. fence .. ' '
-        .. string.gsub(string.match(owner, '^(.*:.*):[^:]*$') or '?', '%s', '?') .. ' ' .. ARGV[6])
-    stretch(KEYS[7], ms + 30 * DAY_MS)
+    add_note('evicted', owner, fence, ARGV[6])
     end_grant(victim)
     local minted = mint(0) -- above the victim's: a guard that is given it refuses the victim at once
     bury(owner, write_fence(minted), 'evicted', ms + keep(tonumber(victim.ttl)), request)

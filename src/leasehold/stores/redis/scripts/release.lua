@@ -48,13 +48,9 @@ return turn(function()
         close(grant, tonumber(grant.closed))
     end
     local known = tombstone(owner)
-    local found = ours or known
-    if known then
-        ours = ours or known.outcome == 'released'
-    else
-        ours = ours or again
-    end
-    local outcome = ours and 'released' or why_not(owner, fence)
+    local found = ours or known and known.outcome == 'released'
+    ours = found or again and (not known or known.outcome == 'gone') -- released before, or expired: who knows
+    local outcome = found and 'released' or ours and 'gone' or why_not(owner, fence)
     if forget > 0 and not grant_of(owner) then
         freed = leave(owner) or freed
         bury(owner, fence, outcome, ms + forget)

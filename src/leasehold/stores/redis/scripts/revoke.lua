@@ -1,11 +1,13 @@
--- revoke: request the holder to release. The holder decides; nothing is taken from it.
+-- revoke: request the holder to release. The holder decides; nothing is taken from it. The note is
+-- kept, with the public part of its owner.
 --
---   ARGV   owner fence
+--   ARGV   owner fence note
 --   reply  {TOLD reached(1|0)}  {NOT_YOURS reason}
 
 -- include _state
 -- include _sharing
 -- include _turn
+-- include _new_note
 
 local owner, fence = ARGV[1], ARGV[2]
 return turn(function()
@@ -13,6 +15,7 @@ return turn(function()
     if not grant or grant.fence ~= fence then
         return {NOT_YOURS, why_not(owner, fence)}
     end
+    add_note('asked', owner, fence, ARGV[3])
     local receivers = 0
     if grant.holder_address ~= '-' then
         local left = string.format('%d', grant.expires - ms)
