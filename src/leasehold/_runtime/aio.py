@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from leasehold._core import driver, flows
 from leasehold._core.flows import FirstRelease
 from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
-from leasehold._core.ops import Defer, Op, Park, Push, Released, TimedReply
-from leasehold._core.ports import WAKE, Store
+from leasehold._core.ops import WAKE, Defer, Op, Park, Push, Released, TimedReply
+from leasehold._core.ports import Store
 from leasehold._runtime.engine import CLOSED, CoordinatorClosed, Engine
 from leasehold._runtime.held_lease import Listener
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -92,6 +92,7 @@ class AsyncDriver:
         connection = self._connections.get(loop)
         if connection is None:
             self._drop_closed_loops()
+            self.engine.connecting()
             connection = self._connections[loop] = PushRouter(self.engine.store)
         return connection
 
@@ -125,8 +126,29 @@ class AsyncDriver:
             raise StoreUnavailable(CLOSED) from None
 
     async def release(self, held: HeldLease) -> bool:
-        """Release a lease. True when it was ours until now. Fast path: the store confirms it. Anything else, and
-        whatever is raised meanwhile, cancellation included, goes on in the flow (``_core/flows.py``)."""
+        """Release a lease: to the next of this process who waits for it, or to the store. True when it was ours until
+        now."""
+        cohort = held.cohort
+        if cohort is None and not held.options.linger:
+            return await self._give_back(held)
+        if cohort is not None and cohort.pass_on(self.engine, held):
+            return True
+        from leasehold._runtime import cohorts
+
+        engine = self.engine
+        try:
+            if held.cohort is None:
+                cohorts.lingers(engine, held)
+            decision = cohorts.decide(engine, held)
+            if decision == cohorts.ASK and not await self.drive(cohorts.reserve(engine, held)):
+                decision = ""
+            return (decision != "" and cohorts.pass_on(engine, held)) or await self._give_back(held)
+        finally:
+            cohorts.released(engine, held)
+
+    async def _give_back(self, held: HeldLease) -> bool:
+        """Fast path: the store confirms it. Anything else, and whatever is raised meanwhile, cancellation included,
+        goes on in the flow (``_core/flows.py``)."""
         engine = self.engine
         now = engine.clock.now()
         connection = self.connection(asyncio.get_running_loop())

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 from leasehold._core.holding import NEVER
-from leasehold._core.light_typing import TypeAlias
+from leasehold._core.light_typing import TYPE_CHECKING, Callable, TypeAlias
 from leasehold._core.ops import Defer, Reply, StoreOp
-from leasehold._core.ports import Store
 from leasehold.errors import LeaseholdError
+
+if TYPE_CHECKING:
+    from leasehold._core.ports import Store
 
 NOW = float("-inf")
 FIRST_RETRY, LAST_RETRY = 0.02, 1.0

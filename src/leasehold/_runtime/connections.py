@@ -6,10 +6,15 @@ uncontended path only takes a connection from the list and puts it back.
 
 from __future__ import annotations
 
-import weakref
+from leasehold._core.light_typing import TYPE_CHECKING, Callable
+from leasehold._core.ops import WAKE, Push
 
-from leasehold._core.ops import Push
-from leasehold._core.ports import WAKE, Clock, Connection, Store
+if TYPE_CHECKING:
+    from weakref import WeakSet
+
+    from leasehold._core.ports import Clock, Connection, Store
+else:
+    from _weakrefset import WeakSet  # ``weakref`` itself has more in it, which takes time to load
 
 MOST_IDLE = 64
 
@@ -17,17 +22,19 @@ MOST_IDLE = 64
 class ConnectionPool:
     """The connections of the threads of one coordinator."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, connecting: Callable[[], None] = lambda: None) -> None:
         self._store = store
+        self._connecting = connecting  # called before a connection is opened
         # Weakly: one that an interrupt kept from being given back is collected, and ends so.
-        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._open: WeakSet[Connection] = WeakSet()
         self._idle: list[Connection] = []  # those that are not borrowed
-        self._parents: weakref.WeakSet[Connection] | None = None  # in a forked child: those that are closed here
+        self._parents: WeakSet[Connection] | None = None  # in a forked child: those that are closed here
 
     def borrow(self) -> Connection:
         try:
             return self._idle.pop()
         except IndexError:
+            self._connecting()
             connection = self._store.connection()
         self._open.add(connection)
         return connection
@@ -55,7 +62,7 @@ class ConnectionPool:
             connection.close()  # the store has dropped its socket: this tells the parent's server nothing
         self._parents = parents if self._parents is None else parents | self._parents
         self._idle = []
-        self._open = weakref.WeakSet()
+        self._open = WeakSet()
 
 
 def next_push(connection: Connection, clock: Clock, owner: str, until: float) -> Push | None:

@@ -5,24 +5,32 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import weakref
-from collections.abc import Callable
 
 from leasehold._core.claims import OwnLease
 from leasehold._core.holding import ALIVE
-from leasehold._core.light_typing import Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable
 from leasehold._core.names import Name
 from leasehold._core.ops import Defer
 from leasehold._core.policy import BUDGET_MS, MAX_FENCE, MAX_FLOOR_AHEAD_US
-from leasehold._core.ports import Clock, Store
 from leasehold._runtime import shutdown
 from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.identity import new_owner
 from leasehold._runtime.registry import Attempt, LeaseRegistry
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
 from leasehold.observe import log
 from leasehold.observe.observers import Observers
+
+if TYPE_CHECKING:
+    from weakref import WeakSet, ref
+
+    from leasehold._core.ports import Clock, Store
+    from leasehold._runtime.cohorts import LocalCohort
+else:
+    # ``weakref`` itself has more in it, which takes time to load.
+    from _weakref import ref
+    from _weakrefset import WeakSet
 
 
 class CoordinatorClosed(Exception):
@@ -38,39 +46,49 @@ WHY_NOT = {  # by the capability that is missing
     "handover": "a ticket could be good on some nodes and not on others. Release the lease, and acquire it anew",
     "durability": "it cannot wait for replicas or for a disk, or always does, as etcd and ZooKeeper do. One Redis or "
     "Valkey can, also one that Sentinels watch, and a Cluster, when connect() has connections of its own to it",
+    "lingering": "a process that keeps a lease unused would not learn that a claim of another waits. Leave it out",
     "evictions": "it could succeed on some nodes and not on others. Stop the holder, or let its lease expire",
 }
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_watchdogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()  # a watchdog's thread may outlive its coordinator
-_stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
+_engines: WeakSet[Engine] = WeakSet()
+_watchdogs: WeakSet[Watchdog] = WeakSet()  # a watchdog's thread may outlive its coordinator
+_stores: WeakSet[Store] = WeakSet()  # a store may outlive its coordinator
+_droppable: set[ref[Engine]] = set()  # with a callback each, for when the program drops it
 
 
 class Engine:
     """What sync and asyncio coordinators share."""
 
     caller: Callable[[], object] = staticmethod(threading.current_thread)  # or the calling task
+    new_owner: Callable[[], str] = staticmethod(new_owner)
 
-    def __init__(self, store: Store, observers: Observers | None = None, durability: str = "") -> None:
+    def __init__(
+        self, store: Store, observers: Observers | None = None, durability: str = "", namespace: str = ""
+    ) -> None:
         self.store = store
+        self.connecting = _announcement(store, namespace)
         if durability:
             self.require("durability", "durability=")
         self.durability = durability  # of all its leases that ask for no other
         self.observers = Observers() if observers is None else observers
         self.clock: Clock = store.clock
         self.watchdog = Watchdog(store, self.observers)
-        self.connections = ConnectionPool(store)
+        self.connections = ConnectionPool(store, self.connecting)
         self._floor = 0
+        self.refused_for = 0  # the latest fence that a guard has seen when it refused one of ours
         self.registry = LeaseRegistry()
         self.pending: set[Attempt] = set()  # acquires that are under way
+        self.cohorts: dict[object, LocalCohort] = {}  # those who wait together; see ``cohorts``
         self.warned_places: set[tuple[str, int]] = set()  # in the program, where a thread waits inside a loop
         self.closed = self._ended = False
         self.epoch = 0  # another one in each forked child
         self.watchdog.on_unusable = _unregister_weakly(self)
+        self.watchdog.on_cohort_ended = _cohort_ended_weakly(self)
+        self.watchdog.on_kept = _kept_weakly(self)
         self.watchdog.on_dismissed = _closing(self.connections, store)
         _engines.add(self)
         _watchdogs.add(self.watchdog)
         _stores.add(store)
-        weakref.finalize(self, self.watchdog.dismiss).atexit = False
+        _droppable.add(ref(self, _dismissing(self.watchdog)))
 
     # ------------------------------------------------------------ fences
 
@@ -83,6 +101,11 @@ class Engine:
         if fence <= MAX_FENCE and fence <= self.clock.instant().wall_us + MAX_FLOOR_AHEAD_US:
             with self.watchdog.transitions:
                 self._floor = max(self._floor, fence)
+                self.refused_for = max(self.refused_for, fence)
+
+    def passed(self, fence: int) -> None:
+        """A lease was passed on with this fence. The caller has the lock ``transitions``."""
+        self._floor = max(self._floor, fence)
 
     def holder_address(self) -> str:
         """Where the store can push what happened to the leases of this process; empty where it cannot."""
@@ -149,6 +172,25 @@ class Engine:
             watchdog.remove(held)
             self.registry.remove(held)
         held.drop_references()
+        if held.cohort is not None:
+            self.cohort_ended(held)
+
+    def cohort_ended(self, held: HeldLease) -> None:
+        """The lease of a cohort is over: the next one of it claims."""
+        from leasehold._runtime import cohorts  # loaded once somebody waits
+
+        cohorts.ended(self, held)
+
+    def local_waiters(self) -> list[tuple[Any, bool]]:
+        """The threads and tasks that wait behind others of this process, and whether each has been woken: for tests
+        that turn the clock."""
+        with self.watchdog.transitions:
+            cohorts = list(self.cohorts.values())
+            found: list[tuple[Any, bool]] = [(held.anchor(), True) for held in self.watchdog.passing]
+            for cohort in cohorts:
+                found += [(getattr(member, "anchor", None), False) for member in cohort.waiting]
+                found.append((getattr(cohort.leader, "anchor", None), True))
+        return found
 
     def unregister(self, held: HeldLease) -> None:
         with self.watchdog.transitions:
@@ -177,6 +219,9 @@ class Engine:
         for attempt in list(self.pending):
             for withdrawal in attempt.withdrawals():
                 self.watchdog.postpone(Defer(withdrawal, 0))
+        for cohort in list(self.cohorts.values()):
+            for member in list(cohort.waiting):
+                member.wake()
 
     def close(self) -> None:
         """Give back what is held, stop the watchdog, close the store. Safe to call twice. Shut first: a lease that is
@@ -184,6 +229,9 @@ class Engine:
         if self._ended:
             return
         self.shut()
+        with self.watchdog.transitions:
+            for cohort in list(self.watchdog.lingering):
+                self.watchdog.give_back_kept(cohort)
         # A thread that releases one just now finds its connection closed and leaves the rest to us.
         self.watchdog.give_back({*self.watchdog.leases(), *self.registry.releasing()}, "closed")
         self.watchdog.stop()
@@ -195,6 +243,7 @@ class Engine:
     def forked(self) -> None:
         """In a forked child: start anew with nothing (trap 32)."""
         self.epoch += 1
+        self.cohorts.clear()
         self.registry.clear()
         self.pending.clear()
         self.watchdog.forked()
@@ -215,7 +264,7 @@ def raise_floors(fence: int, seen: int) -> None:
 
 def _unregister_weakly(engine: Engine) -> Callable[[HeldLease], None]:
     """The watchdog's thread must not keep alive a coordinator that the program has dropped."""
-    reference = weakref.ref(engine)
+    reference = ref(engine)
 
     def unregister(held: HeldLease) -> None:
         alive = reference()
@@ -223,6 +272,55 @@ def _unregister_weakly(engine: Engine) -> Callable[[HeldLease], None]:
             alive.unregister(held)
 
     return unregister
+
+
+def _cohort_ended_weakly(engine: Engine) -> Callable[[HeldLease], None]:
+    """The same for a lease that others of this process wait for."""
+    reference = ref(engine)
+
+    def ended(held: HeldLease) -> None:
+        alive = reference()
+        if alive is not None:
+            alive.cohort_ended(held)
+
+    return ended
+
+
+def _kept_weakly(engine: Engine) -> Callable[[LocalCohort, bool], None]:
+    """The same for a cohort that keeps a lease, whose moment is over or which somebody else wants."""
+    reference = ref(engine)
+
+    def kept(cohort: LocalCohort, wanted: bool) -> None:
+        alive = reference()
+        if alive is not None:
+            from leasehold._runtime import cohorts
+
+            (cohorts.wanted_elsewhere if wanted else cohorts.moment_over)(alive, cohort)
+
+    return kept
+
+
+def _dismissing(watchdog: Watchdog) -> Callable[[ref[Engine]], None]:
+    """To be called when the program has dropped the coordinator. At the end of the process its work is done already."""
+
+    def dismiss(reference: ref[Engine]) -> None:
+        _droppable.discard(reference)
+        if not shutdown.begun:
+            watchdog.dismiss()
+
+    return dismiss
+
+
+def _announcement(store: Store, namespace: str) -> Callable[[], None]:
+    """To be called before each connection: the first call is logged."""
+    said: list[None] = []
+
+    def announce() -> None:
+        if not said:
+            said.append(None)
+            log.connecting(store, namespace)
+
+    return announce
 
 
 def _closing(connections: ConnectionPool, store: Store) -> Callable[[], None]:

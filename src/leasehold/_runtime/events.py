@@ -84,6 +84,11 @@ class AcquireEvents:
             events.Contended(self._subject(), reply.holder, queued, self._waited(), _meta_of(view, op.owner))
         )
 
+    def contended_here(self, holder: str) -> None:
+        """Report that others of this process come first; ``holder``: if one of them holds it."""
+        self.contended = True
+        self._observers.notify(events.Contended(self._subject(), holder, True, self._waited(), events.HolderMeta({})))
+
     def granted(self, held: HeldLease) -> None:
         held.number = self.number
         self._granted = lease = events.subject(held, self._store, self.number)
@@ -99,12 +104,38 @@ class AcquireEvents:
         self._observers.notify(events.Refused(self._subject(), outcome, self._waited(), holder, self.contended))
 
     def _subject(self) -> events.Subject:
-        return events.Subject(
-            self._name.kind, self._name.id_hash, identity.process_prefix(), None, self._ttl_ms, self._store, self.number
-        )
+        return events.subject_of(self._name, identity.process_prefix(), None, self._ttl_ms, self._store, self.number)
 
     def _waited(self) -> float:
         return max(self._clock.now() - self._began, 0.0)
+
+
+class CampaignEvents(AcquireEvents):
+    """The same for a candidate of an election, which also reports whether it knows of a leader."""
+
+    __slots__ = ()
+
+    def __init__(self, engine: Engine, name: Name, ttl_ms: int, wait: float | None) -> None:
+        super().__init__(engine, name, ttl_ms, wait)
+        report_candidacy(self._observers, name, "stands")
+
+    def contention(self, reply: Any, op: Any, view: object = None) -> None:
+        super().contention(reply, op, view)
+        report_candidacy(self._observers, self._name, "follows")
+
+    def granted(self, held: HeldLease) -> None:
+        super().granted(held)
+        report_candidacy(self._observers, self._name, "leads")
+
+    def failed(self, error: BaseException, called_off: bool = False) -> None:
+        """A candidate whose wait is over gives up; one that did not reach the store may stand again."""
+        super().failed(error, called_off)
+        gave_up = _outcome(error, self._wait) in ("busy", "timeout", "cancelled")
+        report_candidacy(self._observers, self._name, "left" if gave_up else "stands")
+
+
+def report_candidacy(observers: Observers, name: Name, state: str) -> None:
+    observers.notify(events.Candidacy(name.kind, name.id_hash, state))
 
 
 class ObservedConnection:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
-from collections.abc import Callable
 
 from leasehold._core.claims import OwnLease
 from leasehold._core.holding import LOST, Holding, LocalGrant, Rare
-from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable, TypeVar
 from leasehold._core.names import Name
-from leasehold._core.tickets import NONCE_BYTES, Transfer
 from leasehold.observe import log
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from weakref import ref
 
+    from leasehold._core.tickets import Transfer
+    from leasehold._runtime.cohorts import LocalCohort
     from leasehold._runtime.options import Options
     from leasehold._runtime.wakeups import DroppedLeases
+else:
+    from _weakref import ref  # ``weakref`` itself has more in it, which takes time to load
 
 T = TypeVar("T")
 Listener = Callable[[], None]
 UNFILED: set[Any] = set()  # stays empty
 
 
-class LeaseReference(weakref.ref[Any]):
+class LeaseReference(ref[Any]):
     """A weak reference to the Lease object of a holding."""
 
     __slots__ = ("dropped_leases", "held")
@@ -39,7 +41,7 @@ def _lease_dropped(reference: LeaseReference) -> None:
     reference.dropped_leases.put(reference.held)
 
 
-class LockReference(weakref.ref[Any]):
+class LockReference(ref[Any]):
     """A weak reference to a lock object through which a holding was acquired. Most locks are dropped at once, and this
     goes with them. A lock that entered the holding again stands before those that did so earlier: each can release."""
 
@@ -80,6 +82,7 @@ class HeldLease(Holding):
         "anchor",
         "bodies",
         "bucket",
+        "cohort",
         "exported",
         "guarded",
         "interrupt",
@@ -111,9 +114,10 @@ class HeldLease(Holding):
         self.since = grant.at  # when it was granted, on the local clock
         self.exported = False  # its fence was read, or sent along
         self.guarded = False  # it was shown to a guard
-        self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
+        self.anchor = ref(anchor)  # the thread or task that acquired it
         self.bodies = 0  # with statements of its lock that it is inside of
         self.bucket = UNFILED  # of the watchdog's schedule
+        self.cohort: LocalCohort | None = None  # those of this process to whom it may be passed on
         self.lease_reference: LeaseReference | None = None
         self.lock_reference: LockReference | None = None
         self.interrupt: Any = None  # the listener of the asyncio body that runs now
@@ -183,6 +187,8 @@ class HeldLease(Holding):
     def new_transfer(self) -> Transfer:
         """A call of ``transfer`` begins. A lease has one ticket, however often and by however many threads a transfer
         is tried: whichever Renew arrives last in the store, the ticket that a caller got is good."""
+        from leasehold._core.tickets import NONCE_BYTES, Transfer  # most leases stay in their process
+
         with self.lock:
             self._require_single()
             self.nonce = self.nonce or os.urandom(NONCE_BYTES).hex()

@@ -7,13 +7,13 @@ for its parent (trap 32). Nothing is ever read from the environment but the inst
 from __future__ import annotations
 
 import os
-from binascii import b2a_base64
 from itertools import count
 
 from leasehold._core.types import public_owner
 
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
-_PLAIN = str.maketrans("+/", "-_")
+_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+_SECRET_BITS = 128
 _prefix = ""
 _counter = count(1)
 
@@ -34,10 +34,20 @@ def process_prefix() -> str:
 
 def _draw() -> None:
     global _prefix
-    instance = os.environ.get("LEASEHOLD_INSTANCE") or _host()
-    clean = "".join(char if char in _SAFE else "-" for char in instance)[:64]
-    secret = b2a_base64(os.urandom(16), newline=False).decode().rstrip("=").translate(_PLAIN)
-    _prefix = f"{clean or 'unknown'}:{os.getpid()}:{secret}."
+    instance = _clean(os.environ.get("LEASEHOLD_INSTANCE") or _host())
+    number = int.from_bytes(os.urandom(_SECRET_BITS // 8))
+    # As base64 would write it, without a module to load.
+    secret = "".join([_DIGITS[number >> shift & 63] for shift in range(0, _SECRET_BITS, 6)])
+    _prefix = f"{instance}:{os.getpid()}:{secret}."
+
+
+def host_instance() -> str:
+    """The instance of the processes of this host, where no environment names another."""
+    return _clean(_host())
+
+
+def _clean(instance: str) -> str:
+    return "".join(char if char in _SAFE else "-" for char in instance)[:64] or "unknown"
 
 
 def _host() -> str:

@@ -4,11 +4,9 @@ object."""
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 
-from leasehold._core.durability import checked_durability
 from leasehold._core.durations import optional_ms, optional_seconds, ttl_ms, wait_seconds
-from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any, lru_cache
 from leasehold._core.policy import LONG_TTL_MS
 from leasehold._core.types import meta_text
 from leasehold.errors import InvalidRequest
@@ -26,10 +24,12 @@ class Options:
         "at_least_ms",
         "delay_ms",
         "durability",
+        "linger",
         "max_hold",
         "max_idle",
         "meta",
         "meta_text",
+        "passes",
         "protects",
         "reentrant",
         "renews",
@@ -52,6 +52,7 @@ class Options:
         meta_text: str = "",
         delay_ms: int = 0,
         durability: str = "",
+        linger: float = 0.0,
     ) -> None:
         self.ttl_ms = ttl_ms
         self.wait = wait
@@ -65,6 +66,8 @@ class Options:
         self.meta_text = meta_text
         self.delay_ms = delay_ms
         self.durability = durability
+        self.linger = linger
+        self.passes = renews and not (at_least_ms or delay_ms or durability)  # between those who wait in a process
 
     def with_meta(self, meta: dict[str, Any], text: str) -> Options:
         """The same with this meta, and its JSON."""
@@ -96,13 +99,14 @@ def checked_options(
     protects: str | None = None,
     meta: Mapping[str, Any] | None = None,
     durability: str | None = None,
+    linger: Duration = 0,
     warns: bool = True,
 ) -> Options:
     """The options of ``lock`` and its like, checked. A long ttl warns, unless another process chose it."""
     try:  # by position: that is the fastest key of a cache, and only these two functions know the order
-        options = _known(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects, durability)
+        options = _known(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects, durability, linger)
     except TypeError:  # what cannot be hashed gets the same error as any other wrong value
-        options = _make(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects, durability)
+        options = _make(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects, durability, linger)
     if options.ttl_ms > LONG_TTL_MS and warns:
         _warn_long()
     if meta is None:
@@ -122,8 +126,9 @@ def _make(
     reentrant: bool,
     protects: str | None,
     durability: str | None,
+    linger: Duration,
 ) -> Options:
-    return Options(
+    options = Options(
         ttl_ms=ttl_ms(ttl),
         wait=wait_seconds(wait),
         renews=_flag(renew, "renew"),
@@ -134,7 +139,38 @@ def _make(
         reentrant=_flag(reentrant, "reentrant"),
         protects=_protects(protects),
         durability=checked_durability(durability),
+        linger=0.0 if linger == 0 and not isinstance(linger, bool) else optional_seconds(linger, "linger") or 0.0,
     )
+    if options.linger:
+        _check_linger(options)
+    return options
+
+
+def _check_linger(options: Options) -> None:
+    """A lease that lingers is not renewed meanwhile, and passes to the next holder as it is."""
+    if options.linger * 1000 > options.ttl_ms:
+        raise InvalidRequest(
+            f"linger is {options.linger:g} s, longer than the ttl of {options.ttl_ms / 1000:g} s: an unused lease is "
+            "not renewed, so it would end before"
+        )
+    others = {
+        "renew=False": not options.renews,
+        "at_least": options.at_least_ms,
+        "delay": options.delay_ms,
+        "durability": options.durability,
+    }
+    for name, given in others.items():
+        if given:
+            raise InvalidRequest(f"linger and {name} exclude each other: such a lease goes back to the store each time")
+
+
+def checked_durability(value: object) -> str:
+    """The value of ``durability=``; empty for None, for which nothing is loaded."""
+    if value is None:
+        return ""
+    from leasehold._core import durability
+
+    return durability.checked_durability(value)
 
 
 _known = lru_cache(maxsize=256, typed=True)(_make)  # typed: True is no duration, though 1 is

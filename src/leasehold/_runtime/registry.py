@@ -16,6 +16,7 @@ from leasehold._runtime.identity import new_owner
 
 if TYPE_CHECKING:
     from leasehold._core.flows import AcquireRequest
+    from leasehold._runtime.cohorts import LocalCohort
     from leasehold._runtime.events import AcquireEvents
 
 
@@ -117,7 +118,7 @@ class Attempt:
     """One acquire that is under way, with its claims and their owners. The engine knows it from before its first claim
     until its end."""
 
-    __slots__ = ("_pushes", "acquire_events", "claims", "epoch", "flow", "request")
+    __slots__ = ("_pushes", "acquire_events", "claims", "cohort", "epoch", "flow", "leads_on", "request")
 
     def __init__(
         self,
@@ -131,6 +132,8 @@ class Attempt:
         self.acquire_events = acquire_events  # for observers, if there are any
         self.claims: list[tuple[AcquireRequest, str]] = []
         self.flow: Any = None  # once it has one
+        self.cohort: LocalCohort | None = None  # that it leads
+        self.leads_on: Any = None  # a weak reference to the thread or task that leads
         self._pushes = pushes  # where pushes for its owners are kept; a thread's connection keeps its own
 
     def new_owner(self, request: AcquireRequest | None = None) -> str:

@@ -14,10 +14,8 @@ When all leases of a request need replicas, the store may have answered and lack
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from leasehold._core.holding import ALIVE, NEVER
-from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Iterator, Sequence
 from leasehold._core.ops import NotYours, Renew, Renewed
 from leasehold._core.policy import renewal_budget_ms
 from leasehold._core.renewals import (

@@ -15,12 +15,10 @@ Every method but ``remove`` is called under the watchdog's lock.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable, Set
 
 from leasehold._core.holding import ALIVE, NEVER
-from leasehold._core.light_typing import TYPE_CHECKING, TypeAlias
+from leasehold._core.light_typing import TYPE_CHECKING, Iterable, Set, TypeAlias
 
 if TYPE_CHECKING:
     from leasehold._runtime.held_lease import HeldLease
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 Bucket: TypeAlias = "set[HeldLease]"
 
 STEPS = 24  # at least, in a ttl: two of them are what a renewal may come early, see ``early``
+FINE = 2**20  # no step is as short as this part of a second
 LONGEST_STEP = 4096.0  # seconds: longer than a step of the longest ttl
 # The leases that change together under the lock, and those that one request renews. Redis runs one script at a time,
 # and takes about 2 µs for a lease: nobody waits for more than half a millisecond, and what a request costs besides is
@@ -129,7 +128,8 @@ class Schedule:
     def _file(self, ttl_ms: int, at: float) -> tuple[float, Bucket]:
         if at == NEVER:
             return NEVER, self._files.setdefault(NEVER, set())
-        step = math.ldexp(0.5, math.frexp(ttl_ms / 1000 / STEPS)[1])  # a power of two: steps of all ttls end together
+        # A power of two: steps of all ttls end together.
+        step = 2.0 ** (int(ttl_ms / 1000 / STEPS * FINE).bit_length() - FINE.bit_length())
         forward = self._forward * step
         moment = (at - forward - self._shift) // step * step + self._shift
         bucket = self._files.setdefault(moment, set())

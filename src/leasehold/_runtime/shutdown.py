@@ -6,7 +6,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+
+from leasehold._core.light_typing import Callable, Iterable
 
 LAST = -100  # among the finalizers of multiprocessing: after those of its queues, which still have something to send
 GRACE = 2.0  # seconds

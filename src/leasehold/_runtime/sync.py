@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine
 
 from leasehold._core import driver, flows
 from leasehold._core.driver import Abandon
 from leasehold._core.flows import FirstRelease
 from leasehold._core.holding import RELEASING
-from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Coroutine, TypeVar
 from leasehold._core.ops import Defer, Op, Park, Release, Released, TimedReply
-from leasehold._core.ports import Connection
 from leasehold._runtime import connections, shutdown
 from leasehold._runtime.engine import CLOSED, FORKED, CoordinatorClosed, Engine
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -20,6 +18,7 @@ from leasehold.observe import log
 if TYPE_CHECKING:
     from types import FrameType
 
+    from leasehold._core.ports import Connection
     from leasehold._runtime.held_lease import HeldLease
 
 R = TypeVar("R")
@@ -79,8 +78,29 @@ def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
 
 
 def release(engine: Engine, held: HeldLease) -> bool:
-    """Release a lease. True when it was ours until now. Fast path: the store confirms it. Anything else, and whatever
-    is raised meanwhile, goes on in the flow (``_core/flows.py``)."""
+    """Release a lease: to the next of this process who waits for it, or to the store. True when it was ours until
+    now."""
+    cohort = held.cohort
+    if cohort is None and not held.options.linger:
+        return _give_back(engine, held)
+    if cohort is not None and cohort.pass_on(engine, held):
+        return True
+    from leasehold._runtime import cohorts
+
+    try:
+        if held.cohort is None:
+            cohorts.lingers(engine, held)
+        decision = cohorts.decide(engine, held)
+        if decision == cohorts.ASK and not run(engine, cohorts.reserve(engine, held)):
+            decision = ""
+        return (decision != "" and cohorts.pass_on(engine, held)) or _give_back(engine, held)
+    finally:
+        cohorts.released(engine, held)
+
+
+def _give_back(engine: Engine, held: HeldLease) -> bool:
+    """Fast path: the store confirms it. Anything else, and whatever is raised meanwhile, goes on in the flow
+    (``_core/flows.py``)."""
     now, epoch = engine.clock.now(), engine.epoch
     connection = engine.connections.borrow()
     op = None

@@ -8,20 +8,12 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator
 
-from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING, Callable, Iterator, deque
 
 if TYPE_CHECKING:
-    from queue import Empty, SimpleQueue
-
     from leasehold._core.ports import HolderPushes
     from leasehold._runtime.held_lease import HeldLease
-else:
-    try:
-        from _queue import Empty, SimpleQueue  # all that we need, without heaps
-    except ImportError:
-        from queue import Empty, SimpleQueue
 
 POLL_EVERY = 0.05  # seconds, where no pipe can be opened
 
@@ -30,21 +22,25 @@ class DroppedLeases:
     """Leases are put from anywhere; one thread waits and reads. It also wakes for pushes, where the store has any."""
 
     def __init__(self, pushes: HolderPushes | None = None) -> None:
-        self._items: SimpleQueue[HeldLease] = SimpleQueue()
+        self._items: deque[HeldLease] = deque()  # appending is one step, also inside another one
         self._wakeup = PolledWakeup(pushes) if pushes is not None and pushes.polled else Wakeup(pushes)
         self.wake = self._wakeup.wake
         self.wait = self._wakeup.wait
 
+    def listens(self) -> bool:
+        """Does a push of the store arrive? Not before the thread has waited once, nor while a connection is away."""
+        return self._wakeup.listens
+
     def put(self, held: HeldLease) -> None:
-        self._items.put(held)
+        self._items.append(held)
         self.wake()
 
     def read(self) -> Iterator[HeldLease]:
         """All that is there now."""
         while True:
             try:
-                yield self._items.get_nowait()
-            except Empty:
+                yield self._items.popleft()
+            except IndexError:
                 return
 
 
@@ -53,6 +49,7 @@ class Wakeup:
 
     def __init__(self, pushes: HolderPushes | None = None) -> None:
         self._pushes = pushes
+        self.listens = False
         self._asleep = threading.Lock()  # held while nothing has woken it
         self._asleep.acquire()
 
@@ -66,6 +63,7 @@ class Wakeup:
         """Wait until woken. Not with a queue's own timeout: in CPython an interrupted one can wait for ever."""
         if self._pushes is not None:
             self._pushes.fileno(self.wake)  # from now on a delivery wakes it
+            self.listens = True
         self._asleep.acquire(timeout=seconds)
 
 
@@ -75,6 +73,7 @@ class PolledWakeup:
 
     def __init__(self, pushes: HolderPushes) -> None:
         self._pushes = pushes
+        self.listens = False
         self._woken = False  # since the last wait
         self._out = self._in = -1
 
@@ -96,6 +95,7 @@ class PolledWakeup:
         else:
             seconds = min(seconds, POLL_EVERY)
         descriptor = self._pushes.fileno(self.wake)
+        self.listens = descriptor >= 0
         if descriptor >= 0:
             poll.register(descriptor, select.POLLIN)
         if not self._woken:

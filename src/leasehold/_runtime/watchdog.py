@@ -9,18 +9,17 @@ Each coordinator has a thread and a connection of its own: a store that hangs de
 no request takes longer than its budget, nor longer than the other leases of the coordinator can wait.
 
 It can be woken from anywhere: from a signal handler, from a weak reference's callback, inside any lock. So what it gets
-goes through a SimpleQueue and a wakeup, and its locks can be entered again by the thread that holds them.
+goes through a deque and a wakeup, and its locks can be entered again by the thread that holds them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
 
 from leasehold._core.holding import ALIVE, LOST, NEVER, UNSURE
-from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING, Callable, Iterable, Sequence
 from leasehold._core.ops import Defer, Released
-from leasehold._core.ports import Store
+from leasehold._core.types import owner_digest
 from leasehold._runtime.background import NOW, BackgroundOp, BackgroundOps, OnReply
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.renewal_round import RenewalRound
@@ -31,6 +30,9 @@ from leasehold.observe import log
 from leasehold.observe.observers import Observers
 
 if TYPE_CHECKING:
+    from leasehold._core.ops import Push
+    from leasehold._core.ports import Store
+    from leasehold._runtime.cohorts import LocalCohort
     from leasehold._runtime.events import LeaseEvents
 
 AWAKE = NOW
@@ -49,6 +51,10 @@ class Watchdog:
         self._observers = observers
         self._clock = store.clock
         self.on_unusable: Callable[[HeldLease], None] = lambda held: None  # the program can no longer use it
+        self.on_cohort_ended: Callable[[HeldLease], None] = lambda held: None  # others of this process wait for it
+        self.on_kept: Callable[[LocalCohort, bool], None] = lambda cohort, wanted: (
+            None
+        )  # its moment is over, or it is wanted
         self.on_dismissed: Callable[[], None] = lambda: None
         self._begin()
 
@@ -60,6 +66,8 @@ class Watchdog:
         self._rounds = threading.RLock()  # one at a time: after round() all losses are reported
         self._paused = False
         self._schedule = Schedule()
+        self.passing: set[HeldLease] = set()  # passed to a thread or task that has not taken them up: not renewed
+        self.lingering: set[LocalCohort] = set()  # each keeps a lease that nobody holds: not renewed
         self._expiring: set[HeldLease] = set()  # dropped while their thread or task still runs
         self._background_ops = BackgroundOps(self._store)
         self._missed: list[BackgroundOp] = []  # the thread was sending these when everything was given back
@@ -75,6 +83,8 @@ class Watchdog:
 
     def add(self, held: HeldLease) -> None:
         """Renew this lease from now on. The caller has the lock ``transitions``."""
+        if self.passing:
+            self.passing.discard(held)
         moment = self._schedule.add(held)
         if moment < self._wake_at or self._thread is None:  # usually it wakes in time anyway
             self._wake(moment)
@@ -82,12 +92,28 @@ class Watchdog:
     def remove(self, held: HeldLease) -> None:
         """It was given back. The thread is not woken: the next round simply does not find it."""
         held.bucket.discard(held)
+        if self.passing:
+            self.passing.discard(held)
 
     def check_again(self, held: HeldLease) -> None:
         """Its times have changed."""
         with self.transitions:
             moment = self._schedule.move([held], self._clock.now())
         self._wake(moment)
+
+    def linger(self, cohort: LocalCohort) -> None:
+        """It keeps a lease for a moment. The caller has the lock ``transitions``."""
+        self.lingering.add(cohort)
+        if cohort.lingers_until < self._wake_at:
+            self._wake(cohort.lingers_until)
+
+    def give_back_kept(self, cohort: LocalCohort) -> None:
+        """What it keeps goes back to the store. The caller has the lock ``transitions``."""
+        kept = cohort.kept
+        self.lingering.discard(cohort)
+        release = cohort.release_kept()
+        if kept is not None and release is not None:
+            self.run_later(Defer(release, kept.ttl_ms / 1000))
 
     def run_later(self, deferred: Defer, on_reply: OnReply | None = None) -> None:
         """Send this in the background, soon; ``on_reply`` is called with its outcome."""
@@ -101,9 +127,13 @@ class Watchdog:
         """Send this with the next round, or when everything is given back."""
         self._background_ops.add(deferred)
 
+    def hears(self) -> bool:
+        """Does it learn at once what the store pushes?"""
+        return self.dropped.listens()
+
     def leases(self) -> list[HeldLease]:
         with self.transitions:
-            return self._schedule.leases()
+            return [*self._schedule.leases(), *self.passing]
 
     def _wake(self, at: float) -> None:
         """To be called after the work was recorded: see _sleep. A caller that finds the thread just being started wakes
@@ -166,7 +196,7 @@ class Watchdog:
             self._requested_at = NEVER
 
     def _over(self) -> bool:
-        return self._stopped or (self._dismissed and not self._background_ops)
+        return self._stopped or (self._dismissed and not self._background_ops and not self.lingering)
 
     def round(self) -> None:
         """One round. Public for tests that turn the clock and cannot wait for the thread."""
@@ -177,7 +207,8 @@ class Watchdog:
     def next_at(self) -> float:
         """When a lease or a deferred op is due; for such tests, too."""
         with self.transitions:
-            first = self._schedule.next_at()
+            first = min([cohort.lingers_until for cohort in self.lingering], default=NEVER)
+            first = min(first, self._schedule.next_at())
         return min(first, self._background_ops.next_at())
 
     def pause(self, paused: bool = True) -> None:
@@ -190,6 +221,8 @@ class Watchdog:
         self._check_dropped()
         self._read_pushes()
         now = self._clock.now()
+        if self.lingering:
+            self._give_back_lingering(now)
         due, over, others = [], [], []
         checked = self._until(now)
         if checked:  # and what may be renewed already: leases that fall due one after the other travel together
@@ -201,7 +234,7 @@ class Watchdog:
                 soon = now + early(ttl_ms)
             if held.settle(now) not in ALIVE:
                 self.remove(held)
-                if held.notify_loss():
+                if self._notify_loss(held):
                     over.append(held)
             elif held.renew_at <= soon and (held.usable() or self._still_wanted(held)):
                 due.append(held)
@@ -213,6 +246,15 @@ class Watchdog:
         if self._background_ops:
             self._background_ops.run(self._spare_ms())
         self._read_pushes()  # a push that came together with a reply wakes nothing
+
+    def _give_back_lingering(self, now: float) -> None:
+        """What has lingered for long enough; all of it when the program has dropped the coordinator."""
+        for cohort in list(self.lingering):
+            if self._dismissed:
+                with self.transitions:
+                    self.give_back_kept(cohort)
+            elif cohort.lingers_until <= now:
+                self.on_kept(cohort, False)
 
     def _until(self, moment: float) -> list[HeldLease]:
         with self.transitions:
@@ -237,8 +279,15 @@ class Watchdog:
         if held.phase != LOST:
             return
         self.remove(held)
-        if held.notify_loss():
+        if self._notify_loss(held):
             self._report_loss_to_observers(held)
+
+    def _notify_loss(self, held: HeldLease) -> bool:
+        """The work learns of it, and then those who wait for the same. True for the caller that told them."""
+        told = held.notify_loss()
+        if held.cohort is not None:
+            self.on_cohort_ended(held)
+        return told
 
     def _report_loss_to_observers(self, held: HeldLease) -> None:
         if self._observers.active() or held.reason not in log.INTENDED or held.unguarded():
@@ -274,7 +323,9 @@ class Watchdog:
         observed = self._observers.active()
         renewals = RenewalRound(self._store, self.transitions, observed)
         renewals.renew(due, others)
-        over = [held for held in due if held.phase == LOST and held.notify_loss()]  # the work first, then observers
+        over = [
+            held for held in due if held.phase == LOST and self._notify_loss(held)
+        ]  # the work first, then observers
         for held, error in renewals.failed:
             if held.phase in (UNSURE, LOST):
                 self.lease_events().not_renewed(held, error)
@@ -317,14 +368,19 @@ class Watchdog:
     def _read_pushes(self) -> None:
         """Apply what the store pushes about leases of ours, before a renewal would find out."""
         for push in self.holder_pushes.read() if self.holder_pushes is not None else ():
-            for held in self.leases():
-                if (held.owner, held.fence) != (push.owner, push.fence):
-                    continue
+            with self.transitions:  # a lease that is held may begin to linger
+                kept = [one for one in self.lingering if one.kept is not None and _means(push, *one.kept.in_store())]
+                leases = [held for held in self.leases() if _means(push, *held.in_store())]
+            for cohort in kept:
+                self.on_kept(cohort, True)  # also after a request of an operator, and an eviction
+            for held in leases:
                 if push.event == "evicted":
                     held.refused(push.event)
                     self.report_loss(held)
                 elif push.event == "revoke":
                     held.revoke()
+                elif push.event == "wanted" and held.cohort is not None:
+                    self.on_kept(held.cohort, True)
 
     def _still_wanted(self, held: HeldLease) -> bool:
         """Can the program use it (trap 3)? A lease that its thread or task left behind is given back; one that was only
@@ -340,6 +396,8 @@ class Watchdog:
             release = held.begin_release(self._clock.now())
             if release is not None:
                 self._background_ops.add(Defer(release, held.ttl_ms / 1000), self.release_reporter(held))
+            if held.cohort is not None:
+                self.on_cohort_ended(held)
         elif held not in self._expiring:  # it may have had several Lease objects, one after the other
             held.renew_at = NEVER
             self._expiring.add(held)  # a task is done a moment after its frame is gone
@@ -373,7 +431,7 @@ class Watchdog:
                 release = held.begin_release(now)
                 if release is not None:
                     self._background_ops.add(Defer(release, 0))
-                if held.notify_loss():
+                if self._notify_loss(held):
                     over.append(held)
                 self.remove(held)  # last: after an interrupt this begins again
             self._missed += self._background_ops.make_due()
@@ -415,16 +473,20 @@ class Watchdog:
     def forked(self) -> None:
         """In a forked child: the thread is gone, its locks may be held by threads that do not exist here, the leases
         are the parent's."""
-        lost = self._schedule.leases()
+        lost = [*self._schedule.leases(), *self.passing]
         self._begin()
         for held in lost:
             held.forked(self.transitions)
 
 
+def _means(push: Push, owner: str, fence: int) -> bool:
+    return fence == push.fence and owner_digest(owner) == owner_digest(push.owner)
+
+
 def _warn_abandoned(held: HeldLease) -> None:
     import warnings
 
-    message = f"a lease on {held.name.kind} was dropped without release(): it is no longer renewed and will expire"
+    message = f"a lease on {held.name.label} was dropped without release(): it is no longer renewed and will expire"
     try:
         warnings.warn(message, ResourceWarning, stacklevel=2)
     except ResourceWarning:  # warnings are errors here, and this thread has no caller to raise them to

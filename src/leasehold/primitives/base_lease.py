@@ -7,12 +7,10 @@ deadline sees that at the next call, before any message arrives.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from leasehold._core.holding import ALIVE, LOST, RELEASED, RELEASING
-from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Iterable
 from leasehold._core.ops import Defer, NotYours
-from leasehold._core.tickets import Ticket, Transfer
 from leasehold._core.types import public_owner
 from leasehold._runtime import shutdown
 from leasehold._runtime.engine import Engine, chain
@@ -22,6 +20,7 @@ from leasehold.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUna
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from leasehold._core.tickets import Transfer
     from leasehold.observe.events import Observer
 
 
@@ -123,7 +122,7 @@ class BaseLease:
         return headers.encode(self.fence, resource, self.owner, shared=self._held.shared)
 
     def log_context(self) -> dict[str, Any]:
-        """Fields for a log record: no full id, no owner secret."""
+        """Fields for a log record: no owner secret, and no full id unless ``connect(show_ids=True)`` shows them."""
         held = self._held
         return {
             "kind": held.name.kind,
@@ -131,6 +130,7 @@ class BaseLease:
             "owner_prefix": public_owner(held.owner),
             "fence": held.fence,
             "ttl_ms": held.ttl_ms,
+            **({"resource": held.name.text} if held.name.open else {}),
         }
 
     def _begin_transfer(self) -> Transfer:
@@ -140,9 +140,11 @@ class BaseLease:
 
     def _finish_transfer(self, transfer: Transfer) -> str:
         """The ticket, once the store has confirmed the transfer."""
+        from leasehold._core.tickets import Ticket
+
         held = self._held
         self._finish_release(ours=True)
-        return Ticket(held.name.text, held.fence, held.ttl_ms, transfer.nonce).text()
+        return Ticket(held.name.text, held.in_store()[1], held.ttl_ms, transfer.nonce).text()
 
     def _transfer_failed(self, transfer: Transfer, error: BaseException) -> None:
         """transfer() returns no ticket. Usually the lease is still ours and goes on to be renewed. After an interrupt

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from leasehold._core.ports import Connection
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.background import OnReply
+    from leasehold._runtime.cohorts import LocalWaiter
     from leasehold._runtime.events import AcquireEvents
 
 
@@ -86,10 +87,13 @@ class BaseLock(ABC):
     _kinds: tuple[str, ...] = EXCLUSIVE  # the rules whose leases release() of this lock gives back
     _permits = 1
     _limit = 1
+    _passes = False  # its leases may pass from one thread or task of this process to the next
 
     def __init__(self, engine: Engine, name: Name, options: Options) -> None:
         if options.durability:
             engine.require("durability", "durability=")
+        if options.linger:
+            engine.require("lingering", "linger=")
         self._bodies: Bodies = {}
         self._engine = engine
         self._name = name
@@ -143,10 +147,17 @@ class BaseLock(ABC):
         """The flow of an attempt: it queues for the resource, or adopts the lease of a ticket."""
         engine, request = self._engine, attempt.request
         if ticket is None:
-            attempt.flow = flows.acquire(request, attempt.new_owner, engine.floor, now, first, engine)
+            own = self._leadership(attempt) if self._passes else engine
+            attempt.flow = flows.acquire(request, attempt.new_owner, engine.floor, now, first, own)
         else:
             attempt.flow = flows.adopt(request, ticket, attempt.new_owner(), engine.floor, now)
         return attempt.flow
+
+    def _leadership(self, attempt: Attempt) -> Any:
+        """Others of this process will wait behind this attempt, if it has to wait."""
+        from leasehold._runtime.cohorts import Leadership
+
+        return Leadership(self._engine, attempt)
 
     def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None, epoch: int) -> HeldLease:
         """Register what was granted with this thread or task, and with the watchdog."""
@@ -160,6 +171,74 @@ class BaseLock(ABC):
     @abstractmethod
     def _lease(self, held: HeldLease, anchor: Any) -> Any:
         """The lease object for what this thread or task holds: the existing one, or a new one."""
+
+    # ------------------------------------------------------------ what needs no claim
+
+    def _at_hand(self, anchor: object, ticket: Ticket | None) -> Any:
+        """A lease of this thread or task, entered once more, or one that lingers in this process; None: it must claim.
+        Where somebody observes, ``_join`` finds what lingers."""
+        if self._options.reentrant and (known := self._reenter(anchor)) is not None:
+            return known
+        return None if ticket is not None or self._engine.observers.active() else self._take_kept(anchor)
+
+    def _take_kept(self, anchor: object) -> Any:
+        """The lease that lingers, registered with this thread or task."""
+        engine, options, held = self._engine, self._options, None
+        if not self._passes or not options.passes:
+            return None
+        try:
+            with engine.watchdog.transitions:
+                cohort = engine.cohorts.get((self._name.text, options.ttl_ms, options.meta_text, self._rule))
+                if cohort is None or cohort.kept is None or engine.closed:
+                    return None
+                held = cohort.take_kept(engine, self._name, options, anchor)
+            if held is None:
+                return None
+            engine.register(held, anchor, engine.epoch)
+            return self._lease(held, anchor)
+        except BaseException:
+            if held is not None:
+                self._release_in_background(held)
+            raise
+
+    # ------------------------------------------------------------ waiting behind others of this process
+
+    def _join(self, wait: float | None, anchor: Any, events: AcquireEvents | None) -> Any:
+        """A place behind those of this process who wait for the same already, or the lease that lingers here. None
+        where there is neither, or where what they have cannot be passed to this lock. A single try never waits."""
+        engine, options = self._engine, self._options
+        if not self._passes or self._rule not in EXCLUSIVE or not options.passes or engine.durability:
+            return None
+        meta = options.meta_text
+        if events is not None:
+            meta = events.carried_meta(options.meta) or meta
+        cohort = engine.cohorts.get((self._name.text, options.ttl_ms, meta, self._rule))
+        return None if cohort is None else cohort.join(engine, self._name, wait, options, anchor, events)
+
+    def _take_up(self, held: HeldLease, place: LocalWaiter, anchor: object, events: AcquireEvents | None) -> HeldLease:
+        """Register what was passed on with this thread or task, and with the watchdog."""
+        if events is not None:
+            events.granted(held)
+        self._engine.register(held, anchor, place.epoch)
+        return held
+
+    def _leave_cohort(self, place: LocalWaiter, error: BaseException, events: AcquireEvents | None) -> None:
+        """After an exception: nobody waits for this place, and what was passed to it is given back."""
+        from leasehold._runtime import cohorts
+
+        held = cohorts.leave(self._engine, place)
+        if held is not None:
+            self._release_in_background(held)
+        if events is not None:
+            events.failed(error)
+        if self._engine.closed:
+            shutdown.wait_for_exit()
+
+    def _hold_in_cohort(self, attempt: Attempt, held: HeldLease) -> None:
+        """Others of this process wait behind this attempt: the lease may pass to them."""
+        from leasehold._runtime import cohorts
+
+        cohorts.granted(self._engine, attempt, held)
 
     # ------------------------------------------------------------ the end of an acquire
     #
@@ -188,6 +267,10 @@ class BaseLock(ABC):
         two lists is closed with its last reference, and none is ever given back twice."""
         self._engine.pending.discard(attempt)
         attempt.forget_pushes()
+        if attempt.cohort is not None:
+            from leasehold._runtime import cohorts
+
+            cohorts.step_down(self._engine, attempt.cohort, attempt)
         while borrowed:
             self._engine.connections.give_back(borrowed.pop())
 
@@ -290,7 +373,7 @@ class BaseLock(ABC):
 
     def _not_held(self) -> NotHeld:
         return NotHeld(
-            f"{self._name.kind} is not held by this thread or task; a lease that moves between threads or "
+            f"{self._name.label} is not held by this thread or task; a lease that moves between threads or "
             "tasks is released with lease.release()",
             resource=self._name.text,
         )

@@ -58,6 +58,11 @@ class BaseElectionLock(BaseLock):
 
     _election: Any
 
+    def _acquire_events(self, wait: float | None) -> AcquireEvents:
+        from leasehold._runtime.events import CampaignEvents
+
+        return CampaignEvents(self._engine, self._name, self._options.ttl_ms, wait)
+
     def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None, epoch: int) -> HeldTerm:
         engine = self._engine
         held = HeldTerm(self._name, grant, engine.watchdog.transitions, self._options, anchor)

@@ -78,6 +78,8 @@ class BaseElection(ABC):
         self._held_terms[held_term.fence] = held_term
         held_term.at_end(_remover(self._held_terms, held_term.fence))
         held_term.at_end(self._demotion_reporter(held_term))
+        if self._engine.observers.observers:
+            held_term.at_end(self._candidacy_reporter(held_term))
         self._call(self._elected, term, "on_elected")
         if self._health is not None:
             self._monitor_health(self._health, term, held_term)
@@ -88,6 +90,16 @@ class BaseElection(ABC):
         def report() -> None:
             if self._demoted:
                 self._call(self._demoted, held_term.lease() or self._term_of(held_term), "on_demoted")
+
+        return report
+
+    def _candidacy_reporter(self, held_term: HeldTerm) -> Listener:
+        """Reports to observers that there is no leader, or that this process no longer wants to be one."""
+        from leasehold._runtime.events import report_candidacy
+
+        def report() -> None:
+            lost = held_term.phase == LOST and held_term.reason not in log.INTENDED
+            report_candidacy(self._engine.observers, self._name, "stands" if lost else "left")
 
         return report
 

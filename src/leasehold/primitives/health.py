@@ -123,7 +123,7 @@ class HealthMonitor:
 
     def _log_error(self, error: Exception) -> None:
         if not self._over.is_set():
-            log.warn("the health check of %s raised %r", self._held_term.name.kind, error, error=error)
+            log.warn("the health check of %s raised %r", self._held_term.name.label, error, error=error)
 
 
 class AsyncHealthMonitor(HealthMonitor):

@@ -14,6 +14,7 @@ from leasehold._core.rules import MUTEX, READ, SEMAPHORE, WRITE
 from leasehold._core.types import public_owner
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MOST_LENGTH = 366 * 86400  # seconds: more is no length of a lease
 _MODES = {MUTEX: "exclusive", READ: "read", WRITE: "write", SEMAPHORE: "permit"}
 
 
@@ -43,7 +44,9 @@ class Waiting(NamedTuple):
 
 
 class Note(NamedTuple):
-    """An entry of the audit trail: what an operator did."""
+    """An entry of the audit trail: what an operator did. ``event`` is ``evicted``, or ``asked`` for a request to
+    release. ``remaining`` is how many seconds were left of the lease when it was evicted; None when it is not recorded.
+    ``reason`` is empty when none was given."""
 
     at: datetime
     event: str
@@ -51,6 +54,7 @@ class Note(NamedTuple):
     fence: int
     by: str
     reason: str
+    remaining: float | None = None
 
 
 class Inspection(NamedTuple):
@@ -143,7 +147,12 @@ def _waiting(waiter: types.Waiter, now_ms: int) -> Waiting:
 def _note(note: types.AuditNote) -> Note:
     text = _meta(note.text)
     by, reason = str(text.get("by", "")), str(text.get("reason", ""))
-    return Note(_time(note.at_us), note.event, note.owner, note.fence, by, reason)
+    return Note(_time(note.at_us), note.event, note.owner, note.fence, by, reason, _length(text.get("remaining")))
+
+
+def _length(found: object) -> float | None:
+    """Seconds in a note, which any program may have written."""
+    return float(found) if isinstance(found, (int, float)) and 0 <= found < MOST_LENGTH else None
 
 
 def _time(us: int) -> datetime:

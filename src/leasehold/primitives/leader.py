@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from leasehold._core import ops, resource_flows
 from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
 from leasehold._core.names import parse_name
-from leasehold._core.ops import StoreOp
-from leasehold._core.ports import WAKE, Connection
+from leasehold._core.ops import WAKE, StoreOp
+from leasehold._core.ports import Connection
 from leasehold._core.types import Grant
 from leasehold._runtime import shutdown, sync
 from leasehold._runtime.engine import Engine

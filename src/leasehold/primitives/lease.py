@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 
 from leasehold._core import flows
 from leasehold._core.durations import ttl_ms
 from leasehold._core.holding import ALIVE, LOST, RELEASED
-from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Awaitable, Callable, Coroutine
 from leasehold._runtime import shutdown, sync
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease

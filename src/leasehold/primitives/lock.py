@@ -21,7 +21,6 @@ from leasehold._core.flows import FirstClaim
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
 from leasehold._core.ops import TimedReply
-from leasehold._core.resource_flows import inspect_resource
 from leasehold._core.rules import READ, SEMAPHORE, WRITE
 from leasehold._runtime import sync
 from leasehold._runtime.engine import FORKED, Engine
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from leasehold._core.ports import Connection
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.aio import AsyncDriver, PushRouter
+    from leasehold._runtime.cohorts import WaitingTask, WaitingThread
+    from leasehold._runtime.events import AcquireEvents
 
 
 class Lock(BaseLock):
@@ -56,6 +57,7 @@ class Lock(BaseLock):
     __slots__ = ()
 
     _lease_class = Lease
+    _passes = True
 
     def acquire(self, wait: Duration | Unset | None = UNSET) -> Lease | None:
         """Wait for a lease; None when the wait is over first. ``wait=None`` waits for ever, 0 tries once."""
@@ -78,6 +80,8 @@ class Lock(BaseLock):
     def locked(self) -> bool:
         """Is it held, by any process? Reads the store; the answer may be out of date by the time you read it."""
         self._engine.ensure_open()
+        from leasehold._core.resource_flows import inspect_resource
+
         return bool(sync.run(self._engine, inspect_resource(self._name.text, queue=False)).holders)
 
     def owned(self) -> bool:
@@ -113,19 +117,30 @@ class Lock(BaseLock):
         engine = self._engine
         if engine.closed:
             engine.ensure_open()
-        if self._options.reentrant and (known := self._reenter(thread)) is not None:
+        if (self._options.reentrant or engine.watchdog.lingering) and (known := self._at_hand(thread, ticket)):
             return known  # type: ignore[no-any-return]  # of _lease
         events = self._acquire_events(wait) if engine.observers.active() else None
+        place = self._join(wait, thread, events) if engine.cohorts and ticket is None else None
+        if place is not None:
+            passed = self._wait_in_cohort(place, thread, events)
+            if passed is not None:
+                return passed
+            wait = place.wait_left(engine)
         connection = engine.connections.borrow()
         borrowed = [connection]
-        template = self._template(wait, connection.address) if events is None and ticket is None else None
+        plain = events is None and ticket is None and place is None
+        template = self._template(wait, connection.address) if plain else None
         request = self._request(wait, connection.address, events) if template is None else template.request
         attempt = Attempt(request, engine.epoch, events)
         grant = None
         try:
             engine.pending.add(attempt)
+            if place is not None:
+                place.lead(engine, attempt)
             grant = self._claim(attempt, connection, template, ticket)
             lease = self._lease_class(engine, self._keep(grant, thread, events, attempt.epoch))
+            if attempt.cohort is not None:
+                self._hold_in_cohort(attempt, lease._held)
             engine.pending.discard(attempt)
             engine.connections.give_back(borrowed.pop())
             return lease  # inside the try: an interrupt on the way out must not lose it
@@ -138,6 +153,17 @@ class Lock(BaseLock):
                 except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
                     self._finish(attempt, borrowed)
                     raise
+            raise
+
+    def _wait_in_cohort(
+        self, place: WaitingThread, thread: threading.Thread, events: AcquireEvents | None
+    ) -> Lease | None:
+        """Wait behind others of this process. The lease that was passed on; None: it is to claim for them."""
+        try:
+            held = place.wait(self._engine)
+            return None if held is None else self._lease_class(self._engine, self._take_up(held, place, thread, events))
+        except BaseException as error:
+            self._leave_cohort(place, error, events)
             raise
 
     def _claim(
@@ -185,10 +211,13 @@ class AsyncLock(BaseLock):
     __slots__ = ("_driver",)
 
     _lease_class = AsyncLease
+    _passes = True
 
     def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
         if options.durability:
             engine.require("durability", "durability=")
+        if options.linger:
+            engine.require("lingering", "linger=")
         self._bodies = {}
         self._engine = engine
         self._name = name
@@ -220,6 +249,8 @@ class AsyncLock(BaseLock):
     async def locked(self) -> bool:
         """Is it held, by any process? Reads the store; the answer may be out of date by the time you read it."""
         self._engine.ensure_open()
+        from leasehold._core.resource_flows import inspect_resource
+
         return bool((await self._driver.drive(inspect_resource(self._name.text, queue=False))).holders)
 
     def owned(self) -> bool:
@@ -256,20 +287,31 @@ class AsyncLock(BaseLock):
         engine = self._engine
         if engine.closed:
             engine.ensure_open()
-        if self._options.reentrant and (known := self._reenter(task)) is not None:
+        if (self._options.reentrant or engine.watchdog.lingering) and (known := self._at_hand(task, ticket)):
             return known  # type: ignore[no-any-return]  # of _lease
         events = self._acquire_events(wait) if engine.observers.active() else None
         loop = task.get_loop()
+        place = self._join(wait, task, events) if engine.cohorts and ticket is None else None
+        if place is not None:
+            passed = await self._wait_in_cohort(place, task, events)
+            if passed is not None:
+                return passed
+            wait = place.wait_left(engine)
         connection = self._driver.connection(loop)  # all tasks of the loop share it: there is nothing to give back
-        template = self._template(wait, connection.address) if events is None and ticket is None else None
+        plain = events is None and ticket is None and place is None
+        template = self._template(wait, connection.address) if plain else None
         request = self._request(wait, connection.address, events) if template is None else template.request
         attempt = Attempt(request, engine.epoch, events, connection.pushes)
         grant = None
         try:
             engine.pending.add(attempt)
+            if place is not None:
+                place.lead(engine, attempt)
             grant = await self._claim(attempt, connection, template, ticket)
             held = self._keep(grant, task, events, attempt.epoch)
             lease = self._lease_class(engine, held, self._driver, loop)
+            if attempt.cohort is not None:
+                self._hold_in_cohort(attempt, held)
             engine.pending.discard(attempt)
             attempt.forget_pushes()
             return lease  # inside the try: an interrupt on the way out must not lose it
@@ -282,6 +324,20 @@ class AsyncLock(BaseLock):
                 except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
                     self._finish(attempt)
                     raise
+            raise
+
+    async def _wait_in_cohort(
+        self, place: WaitingTask, task: asyncio.Task[Any], events: AcquireEvents | None
+    ) -> AsyncLease | None:
+        """Wait behind others of this process. The lease that was passed on; None: it is to claim for them."""
+        try:
+            held = await place.wait(self._engine)
+            if held is None:
+                return None
+            taken = self._take_up(held, place, task, events)
+            return self._lease_class(self._engine, taken, self._driver, task.get_loop())
+        except BaseException as error:
+            self._leave_cohort(place, error, events)
             raise
 
     async def _claim(

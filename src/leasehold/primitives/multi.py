@@ -14,86 +14,43 @@ from collections.abc import Coroutine, Sequence
 from threading import current_thread
 from types import TracebackType
 
-from leasehold._core.claims import AcquireRequest
 from leasehold._core.durations import wait_seconds
 from leasehold._core.group import acquire_all
-from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding, LocalGrant
-from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from leasehold._core.holding import LOST, RELEASED, Holding, LocalGrant
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeAlias
 from leasehold._core.ops import Op
-from leasehold._runtime import shutdown, sync
+from leasehold._runtime import sync
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
-from leasehold._runtime.registry import Attempt
-from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, NotHeld
+from leasehold.errors import LeaseholdError, NotAcquired, NotHeld
+from leasehold.primitives.base_attempt import BaseAttempt
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import UNSET, BaseLock, Bodies, Unset, innermost_body, leave_body
 from leasehold.primitives.leases import AsyncEach, AsyncLeases, BaseLeases, Each, Leases
-from leasehold.primitives.lock import AsyncLock, Lock
 
 if TYPE_CHECKING:
     import asyncio
     import threading
 
     from leasehold._core.durations import Duration
-    from leasehold._core.ports import Connection
     from leasehold._runtime.aio import AsyncDriver
     from leasehold._runtime.events import GroupAcquireEvents
+    from leasehold.primitives.lock import AsyncLock
 
 AnyLeases: TypeAlias = "BaseLeases[Any, *tuple[Any, ...]]"
 
 
-class GroupAttempt:
-    """One acquire of several locks that is under way: what it has entered again, claimed and been granted. The same in
-    both flavours: ``anchor`` is a thread or a task, ``parts`` are in the order in which they are claimed. The flow
-    calls ``new_owner`` and ``keep``."""
+class GroupAttempt(BaseAttempt):
+    """One acquire of several locks, all or nothing. The same in both flavours. The flow calls ``new_owner`` and
+    ``keep``."""
 
     def __init__(self, engine: Engine, parts: Sequence[BaseLock], anchor: object, wait: float | None) -> None:
-        self._engine = engine
-        self._parts = parts
-        self._anchor = anchor
-        self._wait = wait
-        self._entered: dict[BaseLock, BaseLease | None] = {}
-        self._rest: list[BaseLock] = []  # the parts that must be claimed
-        self._requests: list[AcquireRequest] = []
-        self._kept: list[HeldLease] = []  # all that was granted, also what has been released since
-        self._borrowed: list[Connection] = []
-        self._flow: Any = None
+        BaseAttempt.__init__(self, engine, parts, anchor, wait)
         self.held: list[Any] = []  # at the end: one for each of the rest
-        self.attempt: Any = None  # once there is something to claim
         self.events: GroupAcquireEvents | None = None
 
-    # ------------------------------------------------------------ beginning
-
-    def enter_again(self) -> bool:
-        """Enter what this thread or task already holds and may re-enter: that costs no round trip. True when something
-        is left to claim."""
-        for part in self._parts:
-            if part._may_reenter():
-                self._entered[part] = part._reenter(self._anchor)
-        self._rest = [part for part in self._parts if self._entered.get(part) is None]
-        return bool(self._rest)
-
-    def borrow(self) -> Connection:
-        """A connection of the calling thread, until ``finish``."""
-        self._borrowed.append(self._engine.connections.borrow())
-        return self._borrowed[0]
-
-    def flow(self, address: str, pushes: dict[str, Any] | None = None) -> Coroutine[Op, Any, list[Holding]]:
-        """The flow that claims the rest. From here on ``close()`` of the coordinator withdraws it."""
-        engine = self._engine
-        if engine.observers.active():
-            from leasehold._runtime.events import GroupAcquireEvents
-
-            self.events = GroupAcquireEvents(engine, self._wait)
-        self._requests = [part._request(self._wait, address, self._events_of(part)) for part in self._rest]
-        self.attempt = Attempt(self._requests[0], engine.epoch, None, pushes)
-        engine.pending.add(self.attempt)
-        self._flow = acquire_all(self._requests, self, engine.floor, engine.clock.now(), engine)
-        flow: Coroutine[Op, Any, list[Holding]] = self._flow
-        return flow
-
-    def _events_of(self, part: BaseLock) -> Any:
-        return None if self.events is None else self.events.of(part._name, part._options.ttl_ms)
+    def _new_flow(self, now: float) -> Coroutine[Op, Any, list[Holding]]:
+        return acquire_all(self._requests, self, self._engine.floor, now, self._engine)
 
     # ------------------------------------------------------------ called by the flow
 
@@ -103,8 +60,9 @@ class GroupAttempt:
         return owner
 
     def keep(self, place: int, grant: LocalGrant) -> HeldLease:
-        part = self._rest[place]
-        held = part._keep(grant, self._anchor, self._events_of(part), self.attempt.epoch)
+        at = self._rest[place]
+        part = self._parts[at]
+        held = part._keep(grant, self._anchor, self._events_of(at), self.attempt.epoch)
         held.warned = True  # no guard can see it before all are granted
         self._kept.append(held)
         if self.events is not None:
@@ -112,60 +70,31 @@ class GroupAttempt:
         return held
 
     # ------------------------------------------------------------ the end
-    #
-    # The same steps in the same order as at the end of Lock._acquire; see BaseLock.
 
     def leases(self, parts: Sequence[BaseLock]) -> list[BaseLease]:
         """All are granted: the lease of each part. One that was entered again may have been lost in between."""
         for entered in self._entered.values():
             if entered is not None:
                 entered.check()
-        found = {part: lease for part, lease in self._entered.items() if lease is not None}
-        for part, held in zip(self._rest, self.held, strict=True):
+        found = {self._parts[place]: lease for place, lease in self._entered.items() if lease is not None}
+        for place, held in zip(self._rest, self.held, strict=True):
+            part = self._parts[place]
             held.warned = False
             found[part] = part._lease(held, self._anchor)
         for held in [one for one in self._kept if one not in self.held]:
             self._report_end(held)
         return [found[part] for part in parts]
 
-    def clean_up(self, error: BaseException, expected: tuple[type[BaseException], ...]) -> None:
-        """After an exception: leave nothing claimed. A flow that ended with an expected one has cleaned up itself; one
-        that was interrupted may not have."""
-        for lease in self._entered.values():
-            if lease is not None and not lease._held.step_out():
-                self._release_in_background(lease._held)
-        interrupted = self._flow is not None and (self._flow.cr_frame is not None or not isinstance(error, expected))
-        for held in {*self._kept, *(self._granted() if interrupted else ())}:
-            if held.phase in ALIVE:
-                self._release_in_background(held)
-            else:
-                self._report_end(held)
-        if interrupted:
-            self._engine.withdraw(self.attempt)
-            self._flow.close()
-        if self.events is not None:
-            self.events.failed(error)
-        if self._engine.closed:
-            shutdown.wait_for_exit()
+    # ------------------------------------------------------------ for observers
 
-    def finish(self) -> None:
-        """The last steps, as in BaseLock._finish. Safe to repeat after an interrupt."""
-        if self.attempt is not None:
-            self._engine.pending.discard(self.attempt)
-            self.attempt.forget_pushes()
-        while self._borrowed:
-            self._engine.connections.give_back(self._borrowed.pop())
+    def _observe_acquire(self) -> None:
+        from leasehold._runtime.events import GroupAcquireEvents
 
-    def _granted(self) -> list[HeldLease]:
-        """All that was granted, by the registry and the watchdog: an interrupt may have kept it out of ``_kept``."""
-        engine = self._engine
-        of_caller = [engine.find_held(part._name.text, self._anchor) for part in self._rest]
-        known = [*engine.watchdog.leases(), *(held for held in of_caller if held is not None)]
-        return [held for held in known if self.attempt.has_owner(held.owner)]
+        self.events = GroupAcquireEvents(self._engine, self._wait)
 
-    def _release_in_background(self, held: HeldLease) -> None:
-        part = next(part for part in self._parts if part._name.text == held.name.text)
-        part._release_in_background(held, self._engine.watchdog.release_reporter(held))
+    def _events_of(self, place: int) -> Any:
+        part = self._parts[place]
+        return None if self.events is None else self.events.of(part._name, part._options.ttl_ms)
 
     def _report_end(self, held: HeldLease) -> None:
         """The flow has released it, or does so in the background."""
@@ -174,6 +103,10 @@ class GroupAttempt:
         elif held.number and not held.end_reported:
             self._engine.watchdog.lease_events().released(held, True if held.phase == RELEASED else None)
         self._engine.forget(held)
+
+    def _report_failure(self, error: BaseException) -> None:
+        if self.events is not None:
+            self.events.failed(error)
 
 
 class BaseAll:
@@ -426,60 +359,3 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
                     group.finish()
                     raise
             raise
-
-
-# ---------------------------------------------------------------- parts
-#
-# The arguments of ``hold.all`` must be locks of one coordinator, each of another resource.
-
-
-MOST_PARTS = 100  # they are claimed in one step, and the store answers no other client meanwhile
-L = TypeVar("L", Lock, AsyncLock)
-
-
-def checked(engine: Engine, locks: tuple[Any, ...], flavour: type[L]) -> tuple[L, ...]:
-    """The locks, or InvalidRequest when they cannot be taken together."""
-    engine.require("groups", "all()")
-    if not 0 < len(locks) <= MOST_PARTS:
-        raise InvalidRequest(
-            f"all() takes 1 to {MOST_PARTS} locks, not {len(locks)}: hold.all(hold.lock('stock'), hold.lock('order'))"
-        )
-    seen: set[str] = set()
-    for lock in locks:
-        _check(engine, lock, flavour)
-        if lock.resource in seen:
-            raise InvalidRequest(
-                f"{lock._name.kind} is given twice with the same ids, and would wait for itself: name each once",
-                resource=lock.resource,
-            )
-        seen.add(lock.resource)
-    check_together = getattr(engine.store, "check_together", None)
-    if check_together is not None:  # a store on several servers
-        check_together(seen)
-    return locks
-
-
-def _check(engine: Engine, lock: Any, flavour: type[L]) -> None:
-    if not isinstance(lock, flavour):
-        raise InvalidRequest(_wrong_part(lock, flavour))
-    if lock._engine is not engine:
-        raise InvalidRequest(
-            f"{lock._name.kind} is a lock of another coordinator: make all of them from the one whose all() you call. "
-            "What lives in two stores cannot be taken in one step: enter one lock inside the other, everywhere in the "
-            "same order",
-            resource=lock.resource,
-        )
-
-
-def _wrong_part(thing: object, flavour: type[BaseLock]) -> str:
-    what = type(thing).__name__
-    if isinstance(thing, BaseAll):
-        return f"all() takes locks, not another {what}: give it the locks of both, and they are taken in one order"
-    if isinstance(thing, BaseLock):
-        other = "leasehold.connect()" if flavour is AsyncLock else "leasehold.aio.connect()"
-        return f"all() takes locks of its own flavour: this {what} is of {other}; make it from the same coordinator"
-    if isinstance(thing, (list, tuple, set, frozenset)) or hasattr(thing, "__next__"):
-        return f"all() takes the locks one by one, not a {what} of them: hold.all(*locks)"
-    if hasattr(thing, "read") and hasattr(thing, "write"):
-        return f"all() takes one side of a {what}: its read() or its write()"
-    return f"all() takes locks, such as hold.lock('order', 42), not {what}"

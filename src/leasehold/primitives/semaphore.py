@@ -140,10 +140,10 @@ class BaseSemaphore(BaseLock):
             self._report_limit(error.limit, lambda: self._subject(number))
 
     def _subject(self, number: int) -> Any:
-        from leasehold.observe.events import Subject
+        from leasehold.observe.events import subject_of
 
-        name, store = self._name, self._engine.store.name
-        return Subject(name.kind, name.id_hash, identity.process_prefix(), None, self._options.ttl_ms, store, number)
+        store = self._engine.store.name
+        return subject_of(self._name, identity.process_prefix(), None, self._options.ttl_ms, store, number)
 
     def _report_limit(self, found: int, subject: Any) -> None:
         """Report another limit, once for each coordinator, resource and limit: it is a mistake in a program."""
