@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
     from leasehold.primitives.leader import Leader
     from leasehold.primitives.lease import AsyncLease, Lease
+    from leasehold.primitives.lease_batch import AsyncLeaseBatch, LeaseBatch
     from leasehold.primitives.leases import AsyncLeases, Leases
     from leasehold.primitives.lock import AsyncLock, Lock
     from leasehold.primitives.multi import All, AsyncAll
@@ -63,6 +64,7 @@ __all__ = [
     "AsyncAll",
     "AsyncElection",
     "AsyncLease",
+    "AsyncLeaseBatch",
     "AsyncLeasehold",
     "AsyncLeases",
     "AsyncLock",
@@ -83,6 +85,7 @@ __all__ = [
     "InvalidRequest",
     "Leader",
     "Lease",
+    "LeaseBatch",
     "LeaseLost",
     "Leasehold",
     "LeaseholdError",
@@ -120,6 +123,7 @@ _PLACES = {
     "AsyncAll": "primitives.multi",
     "AsyncElection": "primitives.election",
     "AsyncLease": "primitives.lease",
+    "AsyncLeaseBatch": "primitives.lease_batch",
     "AsyncLeasehold": "coordinator",
     "AsyncLeases": "primitives.leases",
     "AsyncLock": "primitives.lock",
@@ -139,6 +143,7 @@ _PLACES = {
     "Inspection": "primitives.inspection",
     "Leader": "primitives.leader",
     "Lease": "primitives.lease",
+    "LeaseBatch": "primitives.lease_batch",
     "Leasehold": "coordinator",
     "Leases": "primitives.leases",
     "Lock": "primitives.lock",

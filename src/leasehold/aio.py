@@ -25,13 +25,16 @@ def connect(
     hide_ids: str | bytes | None = None,
     durability: str | None = None,
     slot: str | None = None,
+    shared: bool | None = None,
+    show_ids: bool = False,
 ) -> AsyncLeasehold:
     """A coordinator for asyncio, over the store that ``target`` names; see :func:`leasehold.connect`."""
     return AsyncLeasehold(
-        open_store(target, slot),
+        open_store(target, slot, shared),
         namespace=namespace,
         wait=wait,
         observers=observers,
         hide_ids=hide_ids,
         durability=durability,
+        show_ids=show_ids,
     )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from leasehold._core.schemes import OPENED
 from leasehold.advice.need import Need
 from leasehold.advice.questions import CHOICES, answer_text, duration_text
-from leasehold.advice.rules import FENCED, LONG, NO, SHORT, Facts, Rule, facts, rule_for
+from leasehold.advice.rules import FENCED, LONG, NO, SAVES_WORK, SHORT, Facts, Rule, facts, rule_for
 from leasehold.advice.verdict import COLUMNS, Verdict
 from leasehold.errors import InvalidRequest
 
@@ -60,6 +60,16 @@ ANSWERS: dict[tuple[str, object], str] = {
     ("regions", True): (
         "Regions can be cut off from each other: then only a majority can go on, and one region waits."
     ),
+    ("steps", True): (
+        "The work can be split into durable steps: a takeover goes on with the first that is not recorded as done."
+    ),
+    ("steps", False): "The work cannot be split into durable steps: a takeover begins it again.",
+    ("availability", "seconds"): (
+        "The store may be away for seconds only: another server takes over by itself, and nobody has to be woken."
+    ),
+    ("availability", "none"): (
+        "The work must go on when the store is away: no store grants a lease then; one that fails over is away less."
+    ),
 }
 UNKNOWN = {
     "duplicates": "What a duplicate is",
@@ -69,6 +79,8 @@ UNKNOWN = {
     "row": "Whether one row stands for the work",
     "survives_failover": "Whether the lock must survive a failover",
     "duration": "How long the work can take",
+    "steps": "Whether the work can be split into durable steps",
+    "availability": "How long the work may stand still because its store is away",
     "audit": "Whether an audit trail is required",
     "regions": "Whether partitions between regions are expected",
 }
@@ -112,8 +124,43 @@ WARNINGS = (
         "or idempotency, a paused owner still writes late.",
     ),
     Caution(
-        {"long": True},
+        {"long": True, "split": None},
         "Split it into smaller durable steps if you can: each of them may then be repeated, and a takeover loses less.",
+    ),
+    Caution(
+        {"long": True, "split": False},
+        "A takeover begins the work again: each part of it must bear being repeated, also when it was nearly done.",
+    ),
+    Caution(
+        {"availability": "none", "leased": True, "protects": "efficiency"},
+        "Let the work go on without a lease when acquiring raises StoreUnavailable: that costs duplicates meanwhile.",
+    ),
+    Caution(
+        {"availability": "none", "lease": SAVES_WORK, "protects": "correctness"},
+        "The work may go on when acquiring raises StoreUnavailable: the lease only saves work, and the database still "
+        "decides.",
+    ),
+    Caution(
+        {"availability": "none", "lease": FENCED},
+        "There is no new fence while the store is away, so this work stands still then, whatever it must: keep state "
+        "that can decide without the lease.",
+    ),
+    Caution(
+        {"measured": False, "leased": True},
+        "Measure how leases are acquired, lost and released too late, with alerts: nobody sees otherwise that two ran.",
+    ),
+    Caution(
+        {"measured": None, "leased": True, "protects": "correctness"},
+        "Whether it is measured how leases are lost is not known, and counts as no: add metrics and alerts.",
+    ),
+    Caution(
+        {"recovery": False, "leased": True},
+        "Write down how a lease is inspected and cleared, and how a duplicate is found and repaired.",
+    ),
+    Caution(
+        {"recovery": None, "leased": True, "protects": "correctness"},
+        "Whether there is a recovery procedure is not known, and counts as no: write down how a lease is cleared, and "
+        "how a duplicate is found and repaired.",
     ),
     Caution(
         {"trail": True},
@@ -151,6 +198,7 @@ def _opened(*stores: str) -> str:
 
 NOWHERE = "none is needed"
 ONE_SERVER = f"{_opened('redis', 'sentinel', 'postgresql')}, with the watchdog"
+FAILS_OVER = f"{_opened('sentinel', 'cluster')}, or {_opened('postgresql')} with a standby, with the watchdog"
 CONSENSUS = _opened("etcd", "zookeeper")
 NO_GRANT_FORGOTTEN = f"{CONSENSUS}, or {_opened('postgresql')} with a synchronous standby"
 
@@ -188,7 +236,11 @@ class Unique:
 def decide(need: Need) -> Decision:
     known = facts(need)
     rule = rule_for(known)
-    transaction = rule.transaction.format(unique=Unique(need.unique), audit=" + audit" if known.audit else "")
+    transaction = rule.transaction.format(
+        unique=Unique(need.unique),
+        audit=" + audit" if known.audit else "",
+        steps=" + progress of each step" if known.steps else "",
+    )
     duplicates = DUPLICATES[known.duplicates]
     return Decision(
         rule, known, Columns(rule.tool, rule.lease, rule.fencing, transaction, duplicates, _store(rule, known))
@@ -206,7 +258,7 @@ def _store(rule: Rule, known: Facts) -> str:
         return CONSENSUS
     if known.survives_failover is True or (matters and known.survives_failover is None):
         return NO_GRANT_FORGOTTEN
-    return ONE_SERVER
+    return ONE_SERVER if known.availability == "hours" else FAILS_OVER
 
 
 # ---------------------------------------------------------------- the verdict
@@ -250,7 +302,9 @@ def _given(need: Need, decision: Decision) -> Iterator[str]:
     yield ANSWERS["protects", need.protects]
     yield decision.rule.why
     needed = [FIELD_OF.get(field, field) for field in decision.rule.needs]
-    for field in dict.fromkeys([*needed, "duplicates", "survives_failover", "regions"]):
+    decided = ["duplicates", *(("steps",) if decision.known.long else ()), "survives_failover", "regions"]
+    leased = decision.rule.lease != NO
+    for field in dict.fromkeys([*needed, *decided, *(("availability",) if leased else ())]):
         if field == "duration":
             yield from _about_duration(need, decision)
         elif field == "limit" and decision.known.several:
@@ -317,8 +371,18 @@ def _difference(ours: Columns, theirs: Columns) -> str:
 
 def _warnings(need: Need, decision: Decision) -> Iterator[str]:
     """``trail``: the answer about an audit trail, unless the column of the transaction mentions it already."""
-    trail = "mentioned" if "{audit}" in decision.rule.transaction else need.audit
-    known = {**decision.known._asdict(), "tool": decision.rule.tool, "trail": trail}
+    rule = decision.rule
+    known = {
+        **decision.known._asdict(),
+        "tool": rule.tool,
+        "lease": rule.lease,
+        "leased": rule.lease != NO,
+        "trail": "mentioned" if "{audit}" in rule.transaction else need.audit,
+        "split": need.steps,
+        "availability": need.availability,
+        "measured": need.metrics,
+        "recovery": need.recovery,
+    }
     for one in WARNINGS:
         if all(known[field] == value for field, value in one.due.items()):
             yield one.text

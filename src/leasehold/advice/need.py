@@ -89,6 +89,7 @@ Duplicates: TypeAlias = Literal["harmless", "costly", "wrong"]
 Work: TypeAlias = Literal[
     "cache", "schedule", "task", "transition", "section", "command", "message", "external", "workflow", "general"
 ]
+Availability: TypeAlias = Literal["hours", "seconds", "none"]
 Duration: TypeAlias = float | str | timedelta
 
 MOST_COLUMNS = 16
@@ -139,6 +140,15 @@ class Need:
     """The columns that tell one piece of the work from another, such as ``("customer", "period")``."""
     row: bool | None = None
     """Does one row stand for the work, so that it can be locked? Not so where rows are many, or not there yet."""
+    steps: bool | None = None
+    """Can the work be split into smaller durable steps, each recorded when it is done?"""
+    availability: Availability | None = None
+    """For how long the work may stand still because the store of the lease is away: ``hours`` (until somebody brings it
+    back), ``seconds`` (a failover) or ``none`` (it must go on)."""
+    metrics: bool | None = None
+    """Is it measured, with alerts, how leases are acquired, lost and released too late?"""
+    recovery: bool | None = None
+    """Is there a procedure for clearing a lease, and for repairing what two at once have done?"""
 
     def __post_init__(self) -> None:
         for field, choices in CHOICES.items():
@@ -216,27 +226,33 @@ CASES: Final[Mapping[str, Need]] = Cases({
     "cache-rebuild": Need(
         protects="efficiency", work="cache", duplicates="harmless", idempotent=True, downstream_fences=False,
         survives_failover=False, duration="10s", durable_state=False, audit=False, regions=False,
+        steps=False, availability="hours", metrics=True, recovery=True,
     ),
     "search-index-refresh": Need(
         protects="efficiency", work="schedule", duplicates="harmless", idempotent=True, downstream_fences=True,
         survives_failover=False, duration="10m", durable_state=False, audit=False, regions=False,
+        steps=True, availability="hours", metrics=True, recovery=True,
     ),
     "report-export": Need(
         protects="efficiency", work="task", duplicates="costly", idempotent=True, downstream_fences=True,
         survives_failover=False, duration="5m", durable_state=True, audit=False, regions=False,
+        steps=True, availability="hours", metrics=True, recovery=True,
     ),
     "monthly-invoices": Need(
         protects="correctness", work="schedule", duplicates="wrong", idempotent=True, downstream_fences=True,
         survives_failover=False, duration="40m", durable_state=True, audit=True, regions=False,
         unique=("customer", "period"),
+        steps=True, availability="hours", metrics=True, recovery=True,
     ),
     "payment-capture": Need(
         protects="correctness", work="external", duplicates="wrong", idempotent=True, downstream_fences=False,
         survives_failover=False, duration="10s", durable_state=True, audit=True, regions=False,
+        steps=False, availability="hours", metrics=True, recovery=True,
     ),
     "legal-case-assignment": Need(
         protects="correctness", work="transition", duplicates="wrong", idempotent=True, downstream_fences=True,
         survives_failover=False, duration="1s", durable_state=True, audit=True, regions=False,
+        steps=False, availability="hours", metrics=True, recovery=True,
     ),
 })  # fmt: skip
 """A need for each name: ``cache-rebuild``, ``search-index-refresh``, ``report-export``, ``monthly-invoices``,

@@ -57,9 +57,25 @@ QUESTIONS = (
     Question("row", "Does one row stand for the work, so that it can be locked?", YES_NO),
     Question("survives_failover", "Must the state of the lock survive a failover, or the loss of its store?", YES_NO),
     Question("duration", "How long can the work take?", example="such as 200ms, 5m, 3h"),
+    Question("steps", "Can it be split into smaller durable steps, each recorded when it is done?", YES_NO),
     Question("limit", "How many may run at once, for each tenant or in total?", example="such as 3"),
     Question("audit", "Is an audit trail required?", YES_NO),
     Question("regions", "Are partitions between regions expected?", YES_NO),
+    Question(
+        "availability",
+        "How long may the work stand still because the store of the lease is away?",
+        (
+            ("hours", "until somebody brings it back"),
+            ("seconds", "as long as a failover takes"),
+            ("none", "it must go on meanwhile"),
+        ),
+    ),
+    Question("metrics", "Is it measured, with alerts, how leases are acquired, lost and released too late?", YES_NO),
+    Question(
+        "recovery",
+        "Is there a procedure for clearing a lease, and for repairing what two at once have done?",
+        YES_NO,
+    ),
 )
 CHOICES = {one.field: tuple(value for value, _ in one.choices) for one in QUESTIONS if one.choices}
 

@@ -1,8 +1,9 @@
 """The rules: a table that is read from the top. The first line whose ``needs`` are all met decides.
 
 ``needs`` are facts and the values that they must have. In ``transaction``, ``{unique}`` stands for the columns that
-were named (``{unique:command id}`` has a default for when none were), and ``{audit}`` for " + audit" where a trail is
-wanted. The last lines for efficiency and for correctness have no other needs, so that every need meets one.
+were named (``{unique:command id}`` has a default for when none were), ``{steps}`` for " + progress of each step" where
+the work can be split, and ``{audit}`` for " + audit" where a trail is wanted. The last lines for efficiency and for
+correctness have no other needs, so that every need meets one.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Facts(NamedTuple):
     long: bool
     several: bool
     row: bool
+    steps: bool
+    availability: str
 
 
 IN_A_DATABASE = ("transition", "section")
@@ -68,6 +71,8 @@ def facts(need: Need) -> Facts:
         long=need.work == "workflow" or (seconds is not None and seconds > LONG),
         several=(need.limit or 1) > 1,
         row=need.row is not False,
+        steps=bool(need.steps),
+        availability=need.availability or ("seconds" if correctness else "hours"),
     )
 
 
@@ -162,12 +167,13 @@ RULES = (
     ),
     Rule(
         "a long-running workflow, where correctness is at stake", {"long": True, **CORRECTNESS},
-        "jobs", SAVES_WORK, "yes, on the job row", "yes, durable ownership with heartbeat{audit}", STATE,
+        "jobs", SAVES_WORK, "yes, on the job row", "yes, durable ownership with heartbeat{steps}{audit}",
+        STATE,
         "Work of hours has an owner in a table, with a heartbeat, and a takeover that refuses the old owner.",
     ),
     Rule(
         "a long-running workflow", {"long": True},
-        "jobs", SAVES_WORK, "yes, on the job row", "yes, durable ownership with heartbeat", JOB,
+        "jobs", SAVES_WORK, "yes, on the job row", "yes, durable ownership with heartbeat{steps}", JOB,
         "Work of hours has an owner in a table, with a heartbeat, and a takeover that refuses the old owner.",
     ),
     # ------------------------------------------------------------ effects elsewhere

@@ -14,7 +14,7 @@ from leasehold.advice.verdict import COLUMNS
 from leasehold.cli.arguments import duration
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.process import signal
-from leasehold.cli.terminal import echo, paint, text_of, wrapped
+from leasehold.cli.terminal import echo, paint, terminal_to_ask, text_of, wrapped
 from leasehold.errors import InvalidRequest
 
 # ---------------------------------------------------------------- questions
@@ -141,7 +141,7 @@ def _need(case: str | None, answers: str | None) -> Need:
             raise click.UsageError(f"there is no case {printable(case)!r}: it is one of {known}") from None
     if answers is not None:
         return _read(answers)
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not terminal_to_ask():
         raise click.UsageError(NOTHING_GIVEN)
     return ask()
 

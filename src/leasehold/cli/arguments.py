@@ -1,15 +1,20 @@
-"""The options of the commands, and a parser for them: click alone takes longer to load than ``leasehold run`` may."""
+"""The options of ``leasehold run``, and a parser for them: click alone takes longer to load than ``run`` may."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold.cli.output import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from leasehold.cli.metrics import CommandMetrics
+    from leasehold.observe.events import Event
 
 # ---------------------------------------------------------------- options
 #
-# The options of ``leasehold run``, ``elect`` and ``cron``, and those of every command. One table: it is parsed by
-# hand where a command must start fast, and shown by click in the help and in completions.
+# The options of ``leasehold run``, and those of every command. One table: it is parsed by hand, so that the command
+# starts fast, and shown by click in the help and in completions. ``service_arguments`` has those of elect and cron.
 
 
 class Option:
@@ -51,6 +56,24 @@ COMMON = (
     Option("as_json", "--json", "", "For programs: JSON in place of text."),
 )
 
+SHARED_STORE = Option(
+    "shared_store", "--shared-store", "",
+    "Refuse the embedded store: for crontabs and containers, where a missing URL would go unnoticed. "
+    "LEASEHOLD_REQUIRE_SHARED=1 does the same for every command.",
+)  # fmt: skip
+
+METRICS = (
+    Option("metrics_file", "--metrics-file", "PATH", "Write metrics there, for the textfile collector of "
+           "node_exporter: every 15 seconds, and at the end."),
+    Option("metrics_port", "--metrics-port", "[HOST:]PORT", "Serve metrics there while it runs, for Prometheus; on "
+           "127.0.0.1 unless HOST is given."),
+)  # fmt: skip
+
+ON_REVOKE = Option(
+    "on_revoke", "--on-revoke", "warn|term", "What to do when an operator asks for the lease, with `leasehold revoke`: "
+    "say so and go on, or end the command with SIGTERM.", "warn", "term", default="warn",
+)  # fmt: skip
+
 RUN = (
     Option("ttl", "--ttl", "DURATION", "How long the lease lasts when this process is gone; until then it is renewed.",
            default="30s"),
@@ -62,45 +85,11 @@ RUN = (
     Option("limit", "--limit", "N", "Beside others, up to N at a time.", unset="alone"),
     Option("on_lost", "--on-lost", "term|kill|warn", "What to do with the command when the lease is lost.",
            "term", "kill", "warn", default="term"),
+    ON_REVOKE,
     Option("busy_code", "-E --busy-code", "CODE", "Exit with this when it is busy.", default=str(ExitCode.BUSY)),
     Option("skip_ok", "--skip-ok", "", "Busy is fine: exit with 0 and print nothing."),
-    *COMMON,
-)  # fmt: skip
-
-ELECT = (
-    Option("ttl", "--ttl", "DURATION", "How long a term lasts when this process is gone; until then it is renewed.",
-           default="10s"),
-    Option("wait", "--wait", "DURATION", "How long to stand for each term.", unset="for ever"),
-    Option("value", "--value", "JSON|TEXT", "What others can read while we lead, such as an address."),
-    Option("health", "--health", "COMMAND", "A shell command, run every third of the ttl while we lead. When it fails "
-           "too often in a row, step down."),
-    Option("health_start_period", "--health-start-period", "DURATION", "How long the command may take to become "
-           "healthy: failures do not count until then, or until the first success.", default="30s"),
-    Option("health_retries", "--health-retries", "N", "How many failures in a row are too many.", default="3"),
-    Option("once", "--once", "", "Lead one term: when it is lost, exit instead of standing again."),
-    *COMMON,
-)  # fmt: skip
-
-CRON = (
-    Option("timezone", "--timezone", "ZONE", "The time zone of EXPRESSION, such as Europe/Amsterdam.", default="UTC"),
-    Option("missed", "--missed", "skip|once|all", "Ticks that no host ran: skip them, one run for all, or one run "
-           "each.", "skip", "once", "all", default="skip"),
-    Option("overlap", "--overlap", "skip|wait", "A tick that comes during a run: skip it, or run it afterwards.",
-           "skip", "wait", default="skip"),
-    Option("grace", "--grace", "DURATION", "How late a tick may begin before it is missed.",
-           unset="1m, at least two ttls"),
-    Option("at_least", "--at-least", "DURATION", "Keep others out for that long, even when a run ends earlier.",
-           unset="as long as it runs"),
-    Option("at_most", "--at-most", "DURATION", "A run that takes longer is stopped: its lease is lost.",
-           unset="any length"),
-    Option("ttl", "--ttl", "DURATION", "How long the lease lasts when this process is gone; until then it is renewed.",
-           default="30s"),
-    Option("on_lost", "--on-lost", "term|kill|warn", "What to do with the command when the lease is lost.",
-           "term", "kill", "warn", default="term"),
-    Option("runs", "--runs", "N", "End after N runs on this host, with the exit code of the last.", unset="no end"),
-    Option("history", "--history", "NAME", "Print the last runs of NAME, and run nothing."),
-    Option("limit", "--limit", "N", "With --history: how many.", default="20"),
-    Option("upcoming", "--next", "N", "Print the next N ticks of EXPRESSION, and run nothing."),
+    SHARED_STORE,
+    *METRICS,
     *COMMON,
 )  # fmt: skip
 
@@ -124,56 +113,29 @@ class RunRequest:
         self.url = given.get("url")
         self.namespace = given.get("namespace")
         self.as_json = "as_json" in given
+        self.shared_store = True if "shared_store" in given else None  # None: as the environment says
         self.ttl = duration(given["ttl"])
         lengths = {key: duration(given[key]) for key in ("wait", "at_least") if key in given}
         self.wait = 0.0 if "no_wait" in given else lengths.get("wait")
         self.at_least = lengths.get("at_least")
         self.shared = "shared" in given
-        self.limit = _number(given["limit"]) if "limit" in given else None
+        self.limit = number(given["limit"]) if "limit" in given else None
         self.on_lost = given["on_lost"]
+        self.on_revoke = given["on_revoke"]
         self.skip_ok = "skip_ok" in given
         self.busy_code = 0 if self.skip_ok else _code(given["busy_code"])
+        self.metrics_file = given.get("metrics_file")
+        self.metrics_port = _address(given["metrics_port"]) if "metrics_port" in given else None
+        self.metrics: CommandMetrics | None = None  # once they are open
+
+    @property
+    def observers(self) -> list[Callable[[Event], object]]:
+        """The observers of its coordinators."""
+        return [] if self.metrics is None else [self.metrics.observer]
 
     def _complete(self, given: dict[str, str]) -> dict[str, str]:
         """The values with the defaults of this command, and those of ``run`` for options that it lacks."""
         return {**defaults(RUN), **defaults(self.table), **given}
-
-
-class ElectRequest(RunRequest):
-    """One ``leasehold elect``."""
-
-    table = ELECT
-
-    def __init__(self, given: dict[str, str], name: str, command: list[str]) -> None:
-        super().__init__(given, name, command)
-        self.value = _json_or_text(given.get("value"))
-        self.health = given.get("health")
-        for key, option in (("health_start_period", "--health-start-period"), ("health_retries", "--health-retries")):
-            if key in given and self.health is None:
-                raise Usage(f"{option} is about --health: give the command to check with")
-        given = self._complete(given)
-        self.health_start_period = duration(given["health_start_period"])
-        self.health_retries = _number(given["health_retries"], "--health-retries")
-        self.once = "once" in given
-
-
-class CronRequest(RunRequest):
-    """One ``leasehold cron``."""
-
-    table = CRON
-
-    def __init__(self, given: dict[str, str], expression: str, name: str, command: list[str]) -> None:
-        super().__init__(given, name, command)
-        given = self._complete(given)
-        self.expression = expression
-        self.timezone = given["timezone"]
-        self.missed = given["missed"]
-        self.overlap = given["overlap"]
-        lengths = {key: duration(given[key]) for key in ("grace", "at_most") if key in given}
-        self.grace, self.at_most = lengths.get("grace"), lengths.get("at_most")
-        self.runs = _number(given["runs"], "--runs") if "runs" in given else None
-        self.history = "history" in given
-        self.upcoming = _number(given["upcoming"], "--next") if "upcoming" in given else None
 
 
 # ---------------------------------------------------------------- the parser
@@ -195,7 +157,7 @@ def parse(words: list[str]) -> RunRequest | None:
 
 def parse_run(words: list[str], given: dict[str, str]) -> RunRequest:
     """All that follows ``run``: one name, with options before and behind it, then ``--`` and the command."""
-    given, name, command = _parts(words, given, RUN, "what to lock")
+    given, name, command = parts(words, given, RUN, "what to lock")
     for one, other, why in (
         ("wait", "no_wait", "-n does not wait: leave out --wait"),
         ("busy_code", "skip_ok", "--skip-ok exits with 0 when it is busy: leave out -E"),
@@ -206,35 +168,7 @@ def parse_run(words: list[str], given: dict[str, str]) -> RunRequest:
     return RunRequest(given, name, command)
 
 
-def parse_elect(words: list[str], given: dict[str, str]) -> ElectRequest:
-    """All that follows ``elect``, in the same way."""
-    return ElectRequest(*_parts(words, given, ELECT, "the election"))
-
-
-def parse_cron(words: list[str], given: dict[str, str]) -> CronRequest:
-    """All that follows ``cron``: an expression, a name and a command; or ``--history``, or ``--next``."""
-    given, rest = options(words, CRON, given)
-    if "history" in given:
-        if rest or "upcoming" in given:
-            raise Usage("--history NAME runs nothing: leave out the rest")
-        return CronRequest(given, "", given["history"], [])
-    if not rest or rest[0] == "--":
-        raise Usage("it needs the EXPRESSION that says when, such as '0 3 * * *'")
-    expression = rest[0]
-    given, rest = options(rest[1:], CRON, given)
-    if "history" in given:
-        raise Usage("--history NAME runs nothing: leave out the rest")
-    if "upcoming" in given and not rest:
-        return CronRequest(given, expression, "", [])
-    if " " not in expression.strip() and not expression.startswith("@"):
-        raise Usage("the EXPRESSION is one word for the shell: quote it, as in leasehold cron '0 3 * * *' NAME -- ...")
-    if "upcoming" in given:
-        raise Usage("--next N EXPRESSION runs nothing: leave out the rest")
-    given, name, command = _parts(rest, given, CRON, "the cron")
-    return CronRequest(given, expression, name, command)
-
-
-def _parts(
+def parts(
     words: list[str], given: dict[str, str], table: Iterable[Option], what: str
 ) -> tuple[dict[str, str], str, list[str]]:
     """Options, the name, and the command."""
@@ -291,22 +225,18 @@ def duration(text: str) -> str | float:
         return text
 
 
-def _json_or_text(text: str | None) -> object:
-    """A value that is no JSON is text: an address need not be quoted twice."""
-    if text is None:
-        return None
-    import json
-
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _number(text: str, option: str = "--limit") -> int:
+def number(text: str, option: str = "--limit") -> int:
     if not (text.isascii() and text.isdigit()):
         raise Usage(f"{option} takes a number such as 3, not {text!r}")
     return int(text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """``[HOST:]PORT``; an IPv6 address stands in brackets, or as it is."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise Usage(f"--metrics-port takes a port such as 9109, or HOST:PORT, not {text!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def _code(text: str) -> int:

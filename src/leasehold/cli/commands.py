@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,67 +9,10 @@ import click
 
 from leasehold import __version__
 from leasehold.cli import completion as shell_completion
-from leasehold.cli.arguments import (
-    COMMON,
-    CRON,
-    ELECT,
-    RUN,
-    CronRequest,
-    ElectRequest,
-    Option,
-    RunRequest,
-    Usage,
-    described,
-    parse_cron,
-    parse_elect,
-    parse_run,
-)
-from leasehold.cli.output import CommandEnded, Output
-
-
-def option(one: Option) -> click.Option:
-    """An option of the table as one of click's."""
-    kind = click.Choice(one.choices) if one.choices else None
-    names = [*one.names, one.field]
-    return click.Option(names, is_flag=not one.value, metavar=one.value or None, type=kind, help=one.help, default=None)
-
-
-def parameters(table: tuple[Option, ...]) -> list[click.Parameter]:
-    """NAME, the options of the table, and the command to run."""
-    name = click.Argument(["name"], shell_complete=shell_completion.names)
-    command = click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path())
-    return [name, *[option(one) for one in table], command]
-
-
-def common(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of the store to a command. They may be given before the command's name as well; those behind
-    it count. A failure ends the command with its exit code."""
-
-    @functools.wraps(function)
-    def called(*arguments: Any, url: str | None, namespace: str | None, as_json: bool | None, **more: Any) -> None:
-        before = click.get_current_context().obj or {}
-        chosen = {"url": url or before.get("url"), "namespace": namespace or before.get("namespace")}
-        storeless(function)(*arguments, **chosen, as_json=as_json, **more)
-
-    called.__click_params__ = [option(one) for one in reversed(COMMON)]  # type: ignore[attr-defined]  # as click does it
-    return called
-
-
-def storeless(function: Callable[..., None]) -> Callable[..., None]:
-    """The same for a command that needs no store: its only common option is ``--json``."""
-
-    @functools.wraps(function)
-    def called(*arguments: Any, as_json: bool | None, **more: Any) -> None:
-        before = click.get_current_context().obj or {}
-        as_json = bool(as_json or before.get("as_json"))
-        try:
-            function(*arguments, as_json=as_json, **more)
-        except CommandEnded as ended:
-            Output(as_json).report(ended.event, str(ended), **ended.fields)
-            raise SystemExit(ended.code) from ended
-
-    called.__click_params__ = [option(COMMON[-1])]  # type: ignore[attr-defined]  # as above
-    return called
+from leasehold.cli import operator_commands
+from leasehold.cli.arguments import COMMON, RUN, RunRequest, Usage, described, parse_run
+from leasehold.cli.click_options import common, option, parameters, storeless
+from leasehold.cli.service_arguments import CRON, ELECT, CronRequest, ElectRequest, parse_cron, parse_elect
 
 
 class RunCommand(click.Command):
@@ -103,7 +45,8 @@ class CronCommand(RunCommand):
 
 
 def _given(before: dict[str, Any] | None) -> dict[str, str]:
-    return {key: str(value) for key, value in (before or {}).items() if value}
+    """An empty URL is given, and is a mistake: it must not become the embedded store."""
+    return {key: str(value) for key, value in (before or {}).items() if value or (key == "url" and value is not None)}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, params=[option(one) for one in COMMON])
@@ -112,6 +55,10 @@ def _given(before: dict[str, Any] | None) -> dict[str, str]:
 def commands(ctx: click.Context, /, **given: Any) -> None:
     """Leases with fencing tokens: distributed coordination that is honest about what a lock is."""
     ctx.obj = given
+
+
+for command in operator_commands.EVERY:
+    commands.add_command(command)
 
 
 @commands.command(
@@ -129,15 +76,15 @@ def run(request: RunRequest) -> None:
     \b
     Examples:
       leasehold run backup -- ./backup.sh       wait for our turn
-      leasehold run backup -n --skip-ok -- ./backup.sh
-                                                in a crontab: skip it while the last one runs
+      leasehold run backup --url redis://host -n --skip-ok -- ./backup.sh
+                                in a crontab: skip it while the last one runs
       leasehold run rollup --wait 10s --ttl 1m -- make rollup
       leasehold run rollup -n --at-least 5m -- ./tick
-                                                not again within five minutes
+                                not again within five minutes
       leasehold run warehouse --limit 3 -- ./query
-                                                at most three at a time
+                                at most three at a time
       leasehold run catalogue --shared -- ./read
-                                                beside other readers, never beside a plain run
+                                beside other readers, never beside a plain run
 
     \b
     Exit codes: the command's own, or
@@ -172,8 +119,9 @@ def elect(request: ElectRequest) -> None:
     Examples:
       leasehold elect scheduler -- ./scheduler
       leasehold elect scheduler --value "$HOSTNAME:8000" -- ./scheduler
-      leasehold elect scheduler --health 'curl -fsS localhost:8000/health' -- ./scheduler
-                                                a command that listens there within 30s
+      leasehold elect scheduler --health 'curl -fsS localhost:8000/health' \\
+          -- ./scheduler
+                                a command that listens there within 30s
 
     \b
     Exit codes: the command's own, or
@@ -202,56 +150,22 @@ def cron(request: CronRequest) -> None:
     \b
     Examples:
       leasehold cron '0 3 * * *' nightly -- ./nightly.sh
-      leasehold cron '*/5 * * * *' rollup --missed once --at-most 4m -- make rollup
-      leasehold cron '0 9 * * MON-FRI' mails --timezone Europe/Amsterdam -- ./mails
+      leasehold cron '*/5 * * * *' rollup --missed once --at-most 4m -- ./rollup
+      leasehold cron '0 9 * * MON-FRI' mail --timezone Europe/Amsterdam -- ./mail
       leasehold cron --history nightly          its last runs
       leasehold cron --next 5 '0 3 * * *'       its next ticks
 
     \b
     Exit codes, of what ends it:
       the command's own, after a signal or with --runs
-      76 the lease was lost meanwhile      69 the store cannot be reached, at the start
+      76 the lease was lost meanwhile      69 the store is away at the start
       2 usage      78 configuration        126 not executable
       127 not found                        128+n ended by signal n
+      1 with --history: nothing is known of that name
     """
     from leasehold.cli.cron import cron as start
 
     raise SystemExit(start(request))
-
-
-@commands.command(short_help="List what is held, and by whom.")
-@click.argument("pattern", default="*")
-@common
-def ls(url: str | None, namespace: str | None, as_json: bool, pattern: str) -> None:
-    """List what is held: by whom, for how long, when the lease expires unless it is renewed, and how many wait.
-
-    PATTERN is compared with the whole name; * stands for anything, ? for one character.
-
-    \b
-    Examples:
-      leasehold ls
-      leasehold ls 'report-export:*'
-      leasehold --json ls | jq -r '.[].resource'
-    """
-    from leasehold.cli.inspection import ls as print_list
-
-    print_list(url, namespace, pattern, as_json)
-
-
-@commands.command(short_help="Show one resource.")
-@click.argument("name", shell_complete=shell_completion.names)
-@common
-def inspect(url: str | None, namespace: str | None, as_json: bool, name: str) -> None:
-    """Show one resource: its holder, who waits, and what operators did to it.
-
-    \b
-    Examples:
-      leasehold inspect report-export:42
-      leasehold inspect report-export:42 --json | jq .holders[0].owner
-    """
-    from leasehold.cli.inspection import inspect as print_resource
-
-    print_resource(url, namespace, name, as_json)
 
 
 @commands.command(short_help="Show what a store promises when something goes wrong.")
@@ -275,7 +189,8 @@ def guarantees(
       leasehold guarantees
       leasehold guarantees redis
       leasehold guarantees --all
-      leasehold guarantees redis://host --json | jq '.events[] | select(.exclusion == "lost").event'
+      leasehold guarantees redis://host --json \\
+          | jq '.events[] | select(.exclusion == "lost").event'
     """
     from leasehold.cli.guarantees import print_guarantees
 
@@ -328,7 +243,8 @@ def ttl(as_json: bool, **given: Any) -> None:
       leasehold ttl --pause 5s --network 1s
       leasehold ttl --p999 8s --pause 5s --network 1s --no-renew
       leasehold ttl --from durations.txt --no-renew
-      curl -s localhost:8000/metrics | leasehold ttl --from - --kind report-export --no-renew
+      curl -s localhost:8000/metrics \\
+          | leasehold ttl --from - --kind report-export --no-renew
     """
     from leasehold.cli.ttl import print_ttl
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 
@@ -16,8 +17,9 @@ from leasehold.observe import log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leasehold.cli.arguments import ElectRequest, RunRequest
+    from leasehold.cli.arguments import RunRequest
     from leasehold.cli.output import Output
+    from leasehold.cli.service_arguments import ElectRequest
     from leasehold.observe.events import Event
     from leasehold.primitives.campaign import Campaign
     from leasehold.primitives.election import Election
@@ -53,17 +55,33 @@ def _plain(part: str) -> str:
 LONG = "a ttl over 1 h blocks recovery after a crash for that long; it is renewed anyway, so seconds are enough"
 
 
-def open_hold(url: str | None, namespace: str | None, observers: Iterable[Callable[[Event], object]] = ()) -> Leasehold:
+def open_hold(
+    url: str | None,
+    namespace: str | None,
+    observers: Iterable[Callable[[Event], object]] = (),
+    shared: bool | None = None,
+) -> Leasehold:
     """The URL and the namespace, of the user or the environment, are configuration: 78 when they are wrong."""
     log.RECORDS.clear()  # the command itself reports what people should know
     try:
-        hold = connect(url, namespace=namespace, observers=observers)
+        hold = connect(url, namespace=namespace, observers=observers, shared=shared)
     except (InvalidRequest, Unsupported) as error:
         raise CommandEnded(ExitCode.CONFIG, "failed", str(error)) from error
     except LeaseholdError as error:
         raise failed(error) from error
     _silence_kazoo()
     return hold
+
+
+def place_of(hold: Leasehold, url: str | None) -> str:
+    """Where a command looks, for people: a store that nobody has named is called so."""
+    namespace = f", namespace {hold.namespace}" if hold.namespace else ""
+    return f"{hold.store}{'' if named_by(url) else ', the embedded store'}{namespace}"
+
+
+def named_by(url: str | None) -> str:
+    """What names the store: an option, a variable, or nothing."""
+    return "--url" if url is not None else "LEASEHOLD_URL" if "LEASEHOLD_URL" in os.environ else ""
 
 
 def _silence_kazoo() -> None:
@@ -83,7 +101,8 @@ def open_lock(request: RunRequest, output: Output) -> tuple[Leasehold, Lock]:
         raise failed(error) from error
     if long:
         warn_of_long_ttl(output)
-    hold = open_hold(request.url, namespace, () if request.limit is None else [_limit_observer(request, output)])
+    limits = [] if request.limit is None else [_limit_observer(request, output)]
+    hold = open_hold(request.url, namespace, [*limits, *request.observers], request.shared_store)
     try:
         return hold, _lock(hold, request, kind, ids)
     except LeaseholdError as error:
@@ -121,7 +140,7 @@ def open_election(request: ElectRequest, health: Callable[[], bool] | None) -> t
         ttl_ms(request.ttl)
     except InvalidRequest as error:
         raise failed(error) from error
-    hold = open_hold(request.url, namespace)
+    hold = open_hold(request.url, namespace, request.observers, request.shared_store)
     try:
         checks: dict[str, Any] = {}
         if health is not None:
@@ -160,7 +179,8 @@ LOST_WAIT = 0.5  # seconds, when the lease is lost: the release changes nothing
 
 class LeaseThread:
     """A thread that acquires one lease and holds it until ``finish``: the main thread waits for signals and supervises
-    the child meanwhile. ``wake`` is called when the lease is granted, lost or given back."""
+    the child meanwhile. ``wake`` is called when the lease is granted, asked for, lost or given
+    back."""
 
     def __init__(self, lock: Lock | Campaign, wake: Callable[[], None]) -> None:
         self._lock = lock
@@ -175,6 +195,7 @@ class LeaseThread:
         try:
             with self._lock as lease:
                 lease.on_lost(lambda _loss: self._wake())
+                lease._held.listen_for_revocation(self._wake)
                 self.lease = lease
                 self._wake()
                 self._over.wait()

@@ -11,12 +11,12 @@ from typing import Any
 
 from leasehold._core.driver import finish
 from leasehold._core.durations import is_long, ttl_ms
-from leasehold.cli.arguments import CronRequest
 from leasehold.cli.coordinator import LeaseThread, failed, open_hold, parse_name, warn_of_long_ttl
 from leasehold.cli.elect import idle
 from leasehold.cli.output import CommandEnded, ExitCode, Output, printable
 from leasehold.cli.process import Child, Signals
-from leasehold.cli.run import await_lease, check_start, environment, exit_code_of, open_signals, prepared
+from leasehold.cli.run import await_lease, check_start, environment, exit_code_of, measured, open_signals, prepared
+from leasehold.cli.service_arguments import CronRequest
 from leasehold.cli.supervisor import Supervisor, report_loss
 from leasehold.cli.terminal import echo, elapsed, json_fields, paint, table
 from leasehold.coordinator import Leasehold
@@ -41,19 +41,18 @@ def print_timetable(request: CronRequest) -> int:
     """The last runs, or the next ticks; the exit code."""
     try:
         if request.history:
-            _print_history(request)
-        else:
-            _print_upcoming(request)
+            return _print_history(request)
+        _print_upcoming(request)
     except LeaseholdError as error:
         raise failed(error) from error
     return 0
 
 
-def _print_history(request: CronRequest) -> None:
+def _print_history(request: CronRequest) -> int:
     if not 0 < (request.limit or 0) <= KEPT:
         raise InvalidRequest(f"--limit is a number from 1 to {KEPT}: no more runs are kept")
     namespace, kind, ids = parse_name(request.name, request.namespace)
-    with open_hold(request.url, namespace) as hold:
+    with open_hold(request.url, namespace, shared=request.shared_store) as hold:
         runs = finish(history(hold._flavour, hold._results, hold.lock(kind, *ids), request.limit or 0))
     if request.as_json:
         echo(json.dumps([json_fields(run) for run in runs], indent=2))
@@ -61,6 +60,7 @@ def _print_history(request: CronRequest) -> None:
         table(HEADS, [_row(run) for run in runs])
     else:
         echo(f"Nothing is known of a cron {printable(request.name)}.")
+    return 0 if runs else ExitCode.NO
 
 
 def _print_upcoming(request: CronRequest) -> None:
@@ -105,7 +105,8 @@ def cron(request: CronRequest) -> int:
 def _cron(request: CronRequest, output: Output) -> int:
     if request.history or request.upcoming is not None:
         return print_timetable(request)
-    return CronLoop(request, output).serve(open_signals("cron"))
+    loop, signals = CronLoop(request, output), open_signals("cron")
+    return measured(request, output, lambda: loop.serve(signals))
 
 
 class CronLoop:
@@ -118,7 +119,7 @@ class CronLoop:
         self._request = request
         self._output = output
         self._clock = WallClock()
-        self._since = self._clock.now()
+        self._since = self._clock.now()  # what is settled by then is not run again, even if the store forgets all
         self._runs = 0
         self._exit_code = 0  # of the last run
         self._reported = ""  # the error that was reported last
@@ -144,7 +145,7 @@ class CronLoop:
             done, code = self._attempt(patient=pause < LONGEST_PAUSE)
             if done:
                 self._reported, pause = "", FIRST_PAUSE
-                self._since = max(self._since, now)  # even if the store forgets all, no settled tick is run again
+                self._since = max(self._since, now)
                 self._sleep(now)
             elif code is None:
                 if runs != self._runs:  # there was a run of ours: more ticks may be due
@@ -166,7 +167,7 @@ class CronLoop:
         request, (namespace, kind, ids) = self._request, self._name
         held = {"ttl": request.ttl, "at_least": request.at_least, "max_hold": request.at_most}
         policy: dict[str, Any] = {"missed": request.missed, "overlap": request.overlap, "grace": request.grace}
-        with open_hold(request.url, namespace) as hold:
+        with open_hold(request.url, namespace, request.observers, request.shared_store) as hold:
             yield hold, CronOptions(hold, (kind, *ids), self._schedule, held, **policy, clock=self._clock)
 
     def _attempt(self, patient: bool) -> tuple[bool, int | None]:
@@ -202,6 +203,8 @@ class CronLoop:
                     raise
                 try:
                     claimed = finish(wanted.run_history.claim(lease, self._since))
+                    if claimed is not None:
+                        self._since = max(self._since, claimed.state.last)
                     begun = claimed is not None and self._may_begin(wanted, claimed)
                     supervisor = self._run(child, wanted, claimed) if claimed is not None and begun else None
                 finally:
@@ -227,7 +230,8 @@ class CronLoop:
         lease, tick = claimed.lease, self._schedule.moment(claimed.tick).isoformat()
         child.start({**environment(lease), "LEASEHOLD_TICK": tick})
         self._output.record("started", resource=lease.resource, tick=tick, fence=lease.fence, pid=child.pid)
-        supervisor = Supervisor(child, lease, self._request.on_lost, self._signals, self._output)
+        on_lost, on_revoke = self._request.on_lost, self._request.on_revoke
+        supervisor = Supervisor(child, lease, on_lost, on_revoke, self._signals, self._output)
         self._exit_code = code = supervisor.watch()
         outcome, text = (OK, "") if code == 0 else (ERROR, f"exit code {code}")
         if supervisor.loss is not None:

@@ -7,7 +7,6 @@ import os
 import threading
 
 from leasehold._core.light_typing import Any, NamedTuple
-from leasehold.cli.arguments import ElectRequest
 from leasehold.cli.coordinator import LeaseThread, open_election
 from leasehold.cli.output import ExitCode, Output
 from leasehold.cli.process import Child, Signals, inherited, signal
@@ -16,10 +15,12 @@ from leasehold.cli.run import (
     check_start,
     environment,
     exit_code_of,
+    measured,
     obey_signal,
     open_signals,
     prepared,
 )
+from leasehold.cli.service_arguments import ElectRequest
 from leasehold.cli.supervisor import Supervisor
 from leasehold.primitives.campaign import RestPeriods
 from leasehold.stores.clock import SystemClock
@@ -94,6 +95,10 @@ def elect(request: ElectRequest) -> int:
 
 def _elect(request: ElectRequest, output: Output) -> int:
     signals = open_signals("elect")
+    return measured(request, output, lambda: _lead_terms(request, output, signals))
+
+
+def _lead_terms(request: ElectRequest, output: Output, signals: Signals) -> int:
     rests = None
     while True:
         ended = _stand(request, output, signals)
@@ -139,7 +144,7 @@ def _lead(
         since = now()
         child.start({**environment(term), "LEASEHOLD_TERM": str(term.term)})
         output.record("elected", resource=term.resource, term=term.term, ttl=term.ttl, pid=child.pid)
-        supervisor = TermSupervisor(child, term, signals, output, health)
+        supervisor = TermSupervisor(child, term, request.on_revoke, signals, output, health)
         code = supervisor.watch()
         if health is not None:
             health.stop()
@@ -157,8 +162,16 @@ def _lead(
 class TermSupervisor(Supervisor):
     """Supervises one command in one term. It also reaps the processes of the health check."""
 
-    def __init__(self, child: Child, term: Any, signals: Signals, output: Output, health: HealthCommand | None) -> None:
-        super().__init__(child, term, "term", signals, output)
+    def __init__(
+        self,
+        child: Child,
+        term: Any,
+        on_revoke: str,
+        signals: Signals,
+        output: Output,
+        health: HealthCommand | None,
+    ) -> None:
+        super().__init__(child, term, "term", on_revoke, signals, output)
         self._health = health
 
     def _other_ended(self, pid: int, status: int) -> None:

@@ -1,47 +1,84 @@
-"""``leasehold ls`` and ``leasehold inspect``: the state in the store, as text for people and JSON for programs."""
+"""``leasehold inspect``: one resource as the store has it, as text for people and JSON for programs."""
 
 from __future__ import annotations
 
 import json
 import time
 from datetime import datetime
+from string import hexdigits
 from typing import Any
 
-from leasehold.cli.coordinator import failed, open_hold
-from leasehold.cli.output import printable
-from leasehold.cli.terminal import bar, echo, elapsed, json_fields, paint, table
+from leasehold._core.names import parse_name
+from leasehold.cli.coordinator import failed, open_hold, place_of
+from leasehold.cli.output import CommandEnded, ExitCode, printable
+from leasehold.cli.terminal import bar, echo, elapsed, json_fields, paint, wrapped
+from leasehold.coordinator import Leasehold
 from leasehold.errors import LeaseholdError
 from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
 
-HEADS = ["RESOURCE", "HOLDER", "AGE", "EXPIRES IN", "WAITERS", "FENCE"]
-
-
-def ls(url: str | None, namespace: str | None, pattern: str, as_json: bool) -> None:
-    """Print everything that matches, in the order of the names."""
-    try:
-        with open_hold(url, namespace) as hold:
-            found = sorted(hold.scan(pattern), key=lambda one: one.resource)
-    except LeaseholdError as error:
-        raise failed(error) from error
-    if as_json:
-        echo(json.dumps([document(one) for one in found], indent=2))
-    elif found:
-        table(HEADS, [_row(one) for one in found])
-    else:
-        echo("Nothing is held." if pattern == "*" else f"Nothing that is held matches {printable(pattern)}.")
+LEAST_DIGITS, MOST_DIGITS = 4, 12  # of a hash
+INDENT = " " * 13  # of what follows a label
+HIDDEN_DIGITS = 32  # of an id that hide_ids has hidden
 
 
 def inspect(url: str | None, namespace: str | None, name: str, as_json: bool) -> None:
-    """Print one resource."""
+    """Print one resource: by its name, or as messages name it, ``report-export#2cfe7600489b``."""
+    kind, _, digits = name.partition("#")
+    if len(digits) == MOST_DIGITS and set(digits) <= set(hexdigits):
+        inspect_hash(url, namespace, digits, as_json, kind)
+        return
     try:
         with open_hold(url, namespace) as hold:
-            found = hold.inspect(name)
+            found, where = hold.inspect(name), place_of(hold, url)
     except LeaseholdError as error:
         raise failed(error) from error
     if as_json:
-        echo(json.dumps(document(found), indent=2))
+        echo(json.dumps(located(hold, found), indent=2))
     else:
-        _print(found)
+        _print(found, where)
+    if not (found.held or found.closed_for or found.unreadable):
+        raise CommandEnded(ExitCode.NO)  # what was printed says it
+
+
+def inspect_hash(url: str | None, namespace: str | None, digits: str, as_json: bool, kind: str = "") -> None:
+    """Print the resource whose ids have this hash in the log. It is looked for among all that the store lists."""
+    if not LEAST_DIGITS <= len(digits) <= MOST_DIGITS or not set(digits.lower()) <= set(hexdigits):
+        raise CommandEnded(
+            ExitCode.USAGE, "failed", f"the hash of an id is {MOST_DIGITS} hex digits, or the first of them"
+        )
+    try:
+        with open_hold(url, namespace) as hold:
+            listed = [one for one in hold.scan() if _has_hash(hold, one, digits.lower())]
+            found = [one for one in listed if not kind or parse_name(one.resource).kind == kind]
+            where = place_of(hold, url)
+    except LeaseholdError as error:
+        raise failed(error) from error
+    if not found:
+        text = f"no name in {where} has the hash {digits}: what is free, and has no notes, is not listed there"
+        raise CommandEnded(ExitCode.NO, "unknown", text, id_hash=digits, store=hold.store)
+    if as_json:
+        for one in found:
+            echo(json.dumps(located(hold, one), indent=2))
+    else:
+        for one in found:
+            _print(one, where)
+
+
+def located(hold: Leasehold, seen: Inspection) -> dict[str, Any]:
+    """The document of a resource, with where it is and how logs name it."""
+    return {**document(seen), "id_hash": id_hash(hold, seen), "store": hold.store, "namespace": hold.namespace}
+
+
+def id_hash(hold: Leasehold, seen: Inspection) -> str:
+    """What logs show in place of its ids; empty without ids."""
+    return parse_name(seen.resource, hold._id_key).id_hash
+
+
+def _has_hash(hold: Leasehold, seen: Inspection, digits: str) -> bool:
+    """Ids that were hidden with a key which this process does not have are stored as what logs show of them."""
+    stored = seen.resource.rpartition(":")[2]
+    hidden = len(stored) == HIDDEN_DIGITS and set(stored) <= set(hexdigits) and stored.startswith(digits)
+    return hidden or id_hash(hold, seen).startswith(digits)
 
 
 def document(seen: Inspection) -> dict[str, Any]:
@@ -62,7 +99,8 @@ def document(seen: Inspection) -> dict[str, Any]:
 # ---------------------------------------------------------------- for people
 
 
-def _row(seen: Inspection) -> list[str]:
+def row(seen: Inspection, with_bar: bool = True) -> list[str]:
+    """One line of ``leasehold ls``: resource, holder, age, what is left, waiters, fence."""
     name, holder = printable(seen.resource), seen.holder
     waiters = str(len(seen.waiters)) if seen.waiters else "-"
     if holder is None:
@@ -70,7 +108,8 @@ def _row(seen: Inspection) -> list[str]:
     more = f" and {len(seen.holders) - 1} more" if len(seen.holders) > 1 else ""
     if seen.unreadable:
         more += paint(" and unreadable", "yellow")
-    return [name, printable(holder.owner) + more, _age(holder.since), _left(holder), waiters, _fence(holder.fence)]
+    left = _left(holder) if with_bar else elapsed(holder.expires_in)
+    return [name, printable(holder.owner) + more, _age(holder.since), left, waiters, _fence(holder.fence)]
 
 
 def _unheld(seen: Inspection) -> str:
@@ -93,13 +132,11 @@ def _fence(number: int) -> str:
     return str(number) if number else "-"
 
 
-def _print(seen: Inspection) -> None:
+def _print(seen: Inspection, where: str) -> None:
     echo(paint(printable(seen.resource), bold=True))
+    print_lines("store", [printable(where)])
     for holder in seen.holders:
-        echo(f"  held by    {_who(holder)}{_how(holder)}")
-        echo(f"  fence      {_fence(holder.fence)}")
-        echo(f"  expires in {_left(holder)} of {elapsed(holder.ttl)}")
-        _list("meta", [printable(f"{key}: {_text(value)}") for key, value in sorted(holder.meta.items())])
+        print_holder(holder)
     if not seen.holders:
         echo("  nobody holds it" if not seen.unreadable else "  nobody is known to hold it")
         if seen.fence:
@@ -108,14 +145,24 @@ def _print(seen: Inspection) -> None:
         echo(f"  limit      {seen.limit} permits, as it was resized")
     if seen.closed_for:
         echo(paint(f"  closed     for {elapsed(seen.closed_for)}: no claim is granted before", "yellow"))
-    _list("waiting", [_in_queue(*one) for one in enumerate(seen.waiters, 1)])
-    _list("history", [_history(one) for one in seen.notes])
-    _list("unreadable", [paint(printable(one), "yellow") for one in seen.unreadable])
+    print_lines("waiting", [_in_queue(*one) for one in enumerate(seen.waiters, 1)])
+    print_lines("history", [_history(one) for one in seen.notes])
+    print_lines("unreadable", [paint(printable(one), "yellow") for one in seen.unreadable])
 
 
-def _list(what: str, lines: list[str]) -> None:
+def print_holder(holder: Holder) -> None:
+    """Who holds, with which fence, for how long, and what it says about itself."""
+    echo(f"  held by    {_who(holder)}{_how(holder)}")
+    echo(f"  fence      {_fence(holder.fence)}")
+    echo(f"  expires in {_left(holder)} of {elapsed(holder.ttl)}")
+    print_lines("meta", [printable(f"{key}: {_text(value)}") for key, value in sorted(holder.meta.items())])
+
+
+def print_lines(what: str, lines: list[str]) -> None:
+    """Lines that belong together, the first with its label; what is too long for the terminal goes on below it."""
     for number, line in enumerate(lines):
-        echo(f"  {what if not number else '':<10} {line}")
+        for part in wrapped(f"  {what if not number else '':<10} {line}", INDENT):
+            echo(part)
 
 
 def _in_queue(number: int, waiter: Waiting) -> str:
@@ -140,5 +187,5 @@ def _text(value: object) -> str:
 
 
 def _history(note: Note) -> str:
-    at = note.at.isoformat(timespec="seconds")
-    return printable(f"{at} {note.event} {note.owner} (fence {note.fence}) by {note.by}: {note.reason}")
+    at, why = note.at.isoformat(timespec="seconds"), f": {note.reason}" if note.reason else ""
+    return printable(f"{at} {note.event} {note.owner} (fence {note.fence}) by {note.by}{why}")

@@ -17,6 +17,7 @@ class ExitCode:
     to import.
     """
 
+    NO = 1  # nothing is there, or nothing was done; of ``leaks``: not all keys have an end
     USAGE = 2
     UNAVAILABLE = 69  # the store cannot be reached
     BUSY = 75  # another process holds it: try again later

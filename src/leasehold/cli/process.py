@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
+from _thread import get_ident  # ``threading`` is loaded when the command's process is made
 
 from leasehold._core.light_typing import TYPE_CHECKING, NamedTuple
 from leasehold.cli.output import ExitCode
@@ -61,7 +61,7 @@ class Signals:
         self._watched = {*watched, signal.SIGCHLD, signal.SIGALRM}
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # were it ignored, the kernel would drop the exit codes
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
-        self._main = threading.get_ident()
+        self._main = get_ident()
 
     def wait(self, seconds: float) -> ReceivedSignal | None:
         """The next one, or None after that time. An alarm ends the wait: CPython's ``sigtimedwait`` makes up a signal
@@ -102,10 +102,13 @@ def die_with(parent: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
+    """By the C part of ``ctypes``: the rest of it takes longer to load than all that the child does besides."""
     try:
-        import ctypes
+        import _ctypes as c
 
-        ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value))
+        function = c.dlsym(c.dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program and its libraries
+        word = type("unsigned_long", (c._SimpleCData,), {"_type_": "L"})
+        c.call_function(function, (option, word(value), word(0), word(0), word(0)))
     except (ImportError, OSError, AttributeError):
         pass
 

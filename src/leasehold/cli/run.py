@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import sys
+from _functools import partial  # type: ignore[import-not-found]  # typeshed leaves it out
 
-from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING, Any, lru_cache
 from leasehold.cli.arguments import RunRequest
 from leasehold.cli.output import CommandEnded, ExitCode, Output
 from leasehold.cli.process import ABSENT, HARMLESS, Child, Signals, signal
@@ -57,12 +59,36 @@ def _run(request: RunRequest, output: Output) -> int:
     signals = open_signals("run")
     child = prepared(request, signals)
     try:
-        return _under_a_lease(request, output, signals, child)
+        return measured(request, output, lambda: _under_a_lease(request, output, signals, child))
     finally:
         child.abandon()
 
 
+def measured(request: RunRequest, output: Output, command: Callable[[], int]) -> int:
+    """The exit code of the command, whose metrics are served or written if the request asks for that."""
+    if request.metrics_file is None and request.metrics_port is None:
+        return command()
+    from leasehold.cli.metrics import open_metrics
+
+    request.metrics = open_metrics(request, output)
+    try:
+        return command()
+    finally:
+        request.metrics.close()
+
+
 def prepared(request: RunRequest, signals: Signals) -> Child:
+    """The process of the command. It is forked while this process has one thread."""
+    if request.metrics is None:
+        return _prepared(request, signals)
+    request.metrics.pause()
+    try:
+        return _prepared(request, signals)
+    finally:
+        request.metrics.resume()
+
+
+def _prepared(request: RunRequest, signals: Signals) -> Child:
     try:
         return Child(request.command, signals.mask)
     except OSError as error:
@@ -72,7 +98,9 @@ def prepared(request: RunRequest, signals: Signals) -> Child:
 
 
 def _under_a_lease(request: RunRequest, output: Output, signals: Signals, child: Child) -> int:
-    # The rest of the library is imported now, while the child prepares.
+    # The rest of the library is imported now, while the child prepares. Not before the fork: each page of memory that
+    # parent and child share is copied when it is written to, and Python writes to all that it uses.
+    load_without_functools(request.url or os.environ.get("LEASEHOLD_URL") or "sqlite:")
     from leasehold.cli.coordinator import LeaseThread, open_lock
 
     hold, lock = open_lock(request, output)
@@ -80,16 +108,50 @@ def _under_a_lease(request: RunRequest, output: Output, signals: Signals, child:
         thread = LeaseThread(lock, signals.wake)
         lease = await_lease(request, output, signals, thread, hold, lock)
         child.start(environment(lease))
-        gc.enable()
+        collect_garbage()
         from leasehold.cli.supervisor import Supervisor  # imported when the command runs already
 
         output.record("acquired", resource=lease.resource, fence=lease.fence, ttl=lease.ttl, pid=child.pid)
-        supervisor = Supervisor(child, lease, request.on_lost, signals, output)
+        supervisor = Supervisor(child, lease, request.on_lost, request.on_revoke, signals, output)
         code = supervisor.watch()
         lost = supervisor.lost(thread.finish(lost=supervisor.loss is not None))
         output.record("exited", resource=lease.resource, code=code)
     check_start(request, child)
     return ExitCode.LOST if lost else code
+
+
+def load_without_functools(url: str) -> None:
+    """Load ``threading``, and ``_sqlite3`` if the store is embedded. Each imports ``functools`` for one name, which is
+    written in C: the rest of it, with ``collections``, would take 2.5 ms. Nothing else sees this stand-in."""
+    if "functools" in sys.modules:
+        return
+    light: Any = type(sys)("functools")
+    light.partial, light.lru_cache = partial, lru_cache
+
+    def withdraw() -> None:
+        if sys.modules.get("functools") is light:
+            del sys.modules["functools"]
+
+    def rest(name: str) -> Any:  # should another version use more
+        withdraw()
+        return getattr(__import__("functools"), name)
+
+    light.__getattr__ = rest
+    sys.modules["functools"] = light
+    try:
+        import threading  # noqa: F401  # for those who import it from now on
+
+        if url.startswith("sqlite:"):
+            import _sqlite3  # noqa: F401  # likewise
+    finally:
+        withdraw()
+
+
+def collect_garbage() -> None:
+    """From now on. What is loaded stays, and the first collection would go through all of it while the command
+    starts."""
+    gc.freeze()
+    gc.enable()
 
 
 def environment(lease: Lease) -> dict[str, str]:
@@ -149,7 +211,7 @@ def await_lease(
             raise _refused(request, thread.error)
         if not obey_signal(signals, seconds):
             seconds = PROGRESS_EVERY
-            gc.enable()  # this may take hours
+            collect_garbage()  # this may take hours
             if output.shows_progress:
                 _report_progress(output, hold, lock)
     return thread.lease

@@ -32,14 +32,18 @@ UNKILLABLE = 10.0  # seconds after SIGKILL
 class Supervisor:
     """Supervises one command under one lease."""
 
-    def __init__(self, child: Child, lease: Lease, on_lost: str, signals: Signals, output: Output) -> None:
+    def __init__(
+        self, child: Child, lease: Lease, on_lost: str, on_revoke: str, signals: Signals, output: Output
+    ) -> None:
         self._child = child
         self._lease = lease
         self._on_lost = on_lost
+        self._on_revoke = on_revoke
         self._signals = signals
         self._output = output
         self._now = SystemClock().now
         self._stop_requested = False  # Ctrl-Z
+        self._asked = False  # an operator has asked for the lease
         self._kill_at: float | None = None  # once it is being ended
         self.loss: LeaseLost | None = None
         self.ending = False  # a signal was received that is to end leasehold, too
@@ -49,6 +53,7 @@ class Supervisor:
         while not self._over():
             received = self._signals.wait(self._wait_for())
             self._check_lease()
+            self._check_request()
             self._enforce()  # before SIGCONT is passed on: a command that was stopped goes on only under a lease
             if received is not None:
                 self._handle(received)
@@ -114,6 +119,23 @@ class Supervisor:
         elif self._stop_requested or os.WSTOPSIG(status) in JOB_CONTROL:
             self._stop_requested = False
             self._signals.stop()  # the shell waits for us, not for the command
+
+    # ------------------------------------------------------------ an operator asks for the lease
+
+    def _check_request(self) -> None:
+        """It is ours until the command has ended. SIGTERM goes to all processes of the command: those that outlive it
+        would work without a lease."""
+        if self._asked or self.loss is not None or not self._lease._held.revocation_requested():
+            return
+        self._asked = True
+        ends = self._on_revoke == "term"
+        text = (
+            f"an operator asks for the lease on {self._lease.resource}: the command {'is ended' if ends else 'goes on'}"
+        )
+        self._output.report("revoked", text, resource=self._lease.resource, fence=self._lease.fence)
+        if ends:
+            self._send_to_all(signal.SIGTERM)
+            self._send_to_all(signal.SIGCONT)
 
     # ------------------------------------------------------------ losing the lease
 

@@ -23,6 +23,11 @@ def coloured() -> bool:
     return sys.stdout.isatty()
 
 
+def terminal_to_ask() -> bool:
+    """Whether somebody can answer a question."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def paint(text: str, colour: str | None = None, bold: bool = False, dim: bool = False) -> str:
     return click.style(text, fg=colour, bold=bold or None, dim=dim or None) if coloured() else text
 
@@ -53,22 +58,48 @@ def elapsed(seconds: float) -> str:
     return f"{whole // 86400}d {whole % 86400 // 3600}h"
 
 
-def table(heads: list[str], rows: list[list[str]]) -> None:
-    """Print columns as wide as their widest cell. A cell may be painted."""
+def table(heads: list[str], rows: list[list[str]], breaks: int = 0) -> None:
+    """Print columns as wide as their widest cell. A cell may be painted. ``breaks``: so many of the first columns stand
+    on a line of their own, and the next line is indented."""
+    for line in table_lines(heads, rows, breaks):
+        echo(line)
+
+
+def table_lines(heads: list[str], rows: list[list[str]], breaks: int = 0) -> list[str]:
+    """The same, to be measured first."""
     cells = [[paint(head, bold=True) for head in heads], *rows]
-    widths = [[width(click.unstyle(cell)) for cell in row] for row in cells]
+    own = [row[:breaks] for row in cells]
+    widths = [[width(click.unstyle(cell)) for cell in row[breaks:]] for row in cells]
     columns = [max(column) for column in zip(*widths, strict=True)]
-    for row, own_widths in zip(cells, widths, strict=True):
-        padded = [cell + " " * (most - own) for cell, most, own in zip(row, columns, own_widths, strict=True)]
-        echo("  ".join(padded).rstrip())
+    lines: list[str] = []
+    for first, row, own_widths in zip(own, cells, widths, strict=True):
+        padded = [cell + " " * (most - one) for cell, most, one in zip(row[breaks:], columns, own_widths, strict=True)]
+        lines += [
+            *["  " * place + cell for place, cell in enumerate(first)],
+            "  " * breaks + "  ".join(padded).rstrip(),
+        ]
+    return lines
+
+
+def columns_of_terminal() -> int | None:
+    """How wide the terminal is; None for a pipe, where a line may have any length."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def fits(lines: list[str]) -> bool:
+    """Whether no line is wider than the terminal; into a pipe everything fits."""
+    columns = columns_of_terminal()
+    return columns is None or all(width(click.unstyle(line)) <= columns for line in lines)
 
 
 def wrapped(line: str, indent: str) -> list[str]:
     """Wrapped to the width of the terminal, each line but the first behind ``indent``; in a pipe it stays one line."""
-    if not line or sys.stdout is None or not sys.stdout.isatty():
+    columns = columns_of_terminal()
+    if not line or columns is None:
         return [line]
-    columns = max(shutil.get_terminal_size().columns, 40)
-    return textwrap.wrap(line, columns, subsequent_indent=indent, break_on_hyphens=False)
+    return textwrap.wrap(line, max(columns, 40), subsequent_indent=indent, break_on_hyphens=False)
 
 
 def json_fields(record: Any) -> dict[str, Any]:

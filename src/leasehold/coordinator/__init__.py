@@ -6,13 +6,15 @@ must exist once for each flavour, side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 
 from leasehold._core.durations import wait_seconds
 from leasehold._core.light_typing import (
     TYPE_CHECKING,
     Any,
+    Callable,
+    Coroutine,
+    Iterable,
     Literal,
     ParamSpec,
     Protocol,
@@ -21,7 +23,6 @@ from leasehold._core.light_typing import (
     overload,
 )
 from leasehold._core.names import Name
-from leasehold._core.ports import Store
 from leasehold._runtime.options import Options
 from leasehold.coordinator.base import Coordinator
 from leasehold.coordinator.operators import AsyncOperators, Operators
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from leasehold._core.durations import Duration
+    from leasehold._core.ports import Store
     from leasehold.coordinator.base import LockOptions, Wait
     from leasehold.coordinator.patterns import Id
     from leasehold.coordinator.stores import Target
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from leasehold.primitives.election import AsyncElection, Election
     from leasehold.primitives.health import Health
     from leasehold.primitives.lease import AsyncLease, Lease
+    from leasehold.primitives.lease_batch import AsyncLeaseBatch, LeaseBatch
     from leasehold.primitives.multi import All, AsyncAll
     from leasehold.primitives.rwlock import AsyncReadWriteLock, ReadWriteLock
     from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
@@ -157,9 +160,59 @@ class Leasehold(
         ...         stock.resource, order.resource
         ('stock:7', 'order:42')
         """
-        from leasehold.primitives.multi import All, checked
+        from leasehold.primitives.arguments import checked_parts
+        from leasehold.primitives.multi import All
 
-        return All(self._engine, checked(self._engine, locks, Lock), wait_seconds(self._wait(wait)))
+        return All(self._engine, checked_parts(self._engine, locks, Lock), wait_seconds(self._wait(wait)))
+
+    def acquire_many(self, locks: Iterable[Lock]) -> LeaseBatch:
+        """Try each of these once, in one round trip: any mix of locks, sides of read-write locks and permits of this
+        coordinator, each of another resource.
+
+        They are independent: what is free is granted, whatever becomes of the others. The batch that is returned is a
+        tuple with a lease or None for each lock, in their order; ``acquired``, ``refused`` and ``failed`` say which and
+        why. As a context manager it releases what was granted, in one round trip. Each lease is like one from
+        ``acquire(wait=0)`` of its lock. Nothing waits, whatever the ``wait`` of the locks: a caller that waited for
+        some and held others could wait for a caller that does the same. What is needed together is taken with ``all``.
+
+        When nothing at all is known, because the store answered none of them, that error is raised. More than 250 are
+        sent in several requests. A lock with ``at_least`` or ``durability`` is confirmed in a second round trip, and a
+        ``reentrant`` one that this thread holds already is entered again.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold, hold.lock("page", 2):
+        ...     with hold.acquire_many([hold.lock("page", number) for number in (1, 2, 3)]) as batch:
+        ...         for lease in batch.acquired:
+        ...             print("render", lease.resource)
+        ...         for resource, error in batch.refused.items():
+        ...             print("skip", resource, "for", round(error.retry_in))
+        render page:1
+        render page:3
+        skip page:2 for 30
+        """
+        from leasehold.primitives.arguments import checked_locks
+        from leasehold.primitives.batch_attempt import acquire_many
+
+        return acquire_many(self._engine, checked_locks(self._engine, locks, Lock))
+
+    def release_many(self, leases: Iterable[Lease | None]) -> list[bool]:
+        """Release all of these in one round trip. For each, as ``lease.release()``: True when it was ours until now,
+        False when it had already been lost; also for None, so that it takes a whole batch.
+
+        OutcomeUnknown when some were not confirmed: all others are released, these go on in the background until the
+        leases would have ended, and the call may be repeated with them. A lease that was entered again is only left.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     batch = hold.acquire_many([hold.lock("page", 1), hold.lock("page", 2)])
+        ...     hold.release_many(batch)
+        [True, True]
+        """
+        from leasehold.primitives.arguments import checked_leases
+        from leasehold.primitives.batch_release import release_many
+        from leasehold.primitives.lease import Lease
+
+        return release_many(self._engine, checked_leases(self._engine, leases, Lease))
 
     @overload
     def locked(
@@ -299,11 +352,18 @@ class AsyncLeasehold(
         observers: Iterable[Observer] = (),
         hide_ids: str | bytes | None = None,
         durability: str | None = None,
+        show_ids: bool = False,
     ) -> None:
         from leasehold._runtime.aio import AsyncDriver  # asyncio is loaded only by programs that use it
 
         super().__init__(
-            store, namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids, durability=durability
+            store,
+            namespace=namespace,
+            wait=wait,
+            observers=observers,
+            hide_ids=hide_ids,
+            durability=durability,
+            show_ids=show_ids,
         )
         self._driver = AsyncDriver(self._engine)
 
@@ -333,10 +393,35 @@ class AsyncLeasehold(
     def all(self, *locks: AsyncLock, wait: Wait = UNSET) -> AsyncAll[*tuple[AsyncLease, ...]]: ...
     def all(self, *locks: AsyncPart[Any], wait: Wait = UNSET) -> AsyncAll[*tuple[Any, ...]]:
         """All of these or none; see :meth:`leasehold.Leasehold.all`."""
-        from leasehold.primitives.multi import AsyncAll, checked
+        from leasehold.primitives.arguments import checked_parts
+        from leasehold.primitives.multi import AsyncAll
 
-        parts = checked(self._engine, locks, AsyncLock)
+        parts = checked_parts(self._engine, locks, AsyncLock)
         return AsyncAll(self._engine, parts, wait_seconds(self._wait(wait)), self._driver)
+
+    async def acquire_many(self, locks: Iterable[AsyncLock]) -> AsyncLeaseBatch:
+        """Try each of these once, in one round trip; see :meth:`leasehold.Leasehold.acquire_many`.
+
+        >>> import asyncio, leasehold
+        >>> async def main():
+        ...     async with leasehold.aio.connect("memory://") as hold:
+        ...         async with await hold.acquire_many([hold.lock("page", 1), hold.lock("page", 2)]) as batch:
+        ...             return batch.complete, [lease.resource for lease in batch.acquired]
+        >>> asyncio.run(main())
+        (True, ['page:1', 'page:2'])
+        """
+        from leasehold.primitives.arguments import checked_locks
+        from leasehold.primitives.batch_attempt import acquire_many_async
+
+        return await acquire_many_async(self._engine, checked_locks(self._engine, locks, AsyncLock), self._driver)
+
+    async def release_many(self, leases: Iterable[AsyncLease | None]) -> list[bool]:
+        """Release all of these in one round trip; see :meth:`leasehold.Leasehold.release_many`."""
+        from leasehold.primitives.arguments import checked_leases
+        from leasehold.primitives.batch_release import release_many_async
+        from leasehold.primitives.lease import AsyncLease
+
+        return await release_many_async(self._engine, checked_leases(self._engine, leases, AsyncLease), self._driver)
 
     @overload
     def locked(
@@ -440,6 +525,8 @@ def connect(
     hide_ids: str | bytes | None = None,
     durability: str | None = None,
     slot: str | None = None,
+    shared: bool | None = None,
+    show_ids: bool = False,
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 
@@ -449,7 +536,11 @@ def connect(
     SQLAlchemy's, whose server and settings are used and which is never closed. Without one it is ``LEASEHOLD_URL``,
     else the embedded store in the user's state folder. ``wait`` is the default of every lock; ``observers`` receive the
     events (``leasehold.observe``); ``hide_ids`` is a key under which ids are hashed before they are stored;
-    ``durability`` is that of every lease that asks for no other. In a Redis Cluster (``redis+cluster://host1,host2``)
+    ``durability`` is that of every lease that asks for no other. ``shared=True`` (or ``LEASEHOLD_REQUIRE_SHARED=1``)
+    refuses the embedded store when nothing else is named: in a crontab or a container a missing ``LEASEHOLD_URL`` would
+    go unnoticed, and every host would have its own locks. With ``show_ids=True`` the messages of errors, ``repr`` and
+    log records name a resource with its ids, which they otherwise hash; not where ``hide_ids`` hides them. In a Redis
+    Cluster (``redis+cluster://host1,host2``)
     each lock is in the slot of its own name; with ``slot="namespace"`` all locks of a namespace share one, so that
     ``all`` takes them.
 
@@ -459,10 +550,11 @@ def connect(
     'report-export:42'
     """
     return Leasehold(
-        open_store(target, slot),
+        open_store(target, slot, shared),
         namespace=namespace,
         wait=wait,
         observers=observers,
         hide_ids=hide_ids,
         durability=durability,
+        show_ids=show_ids,
     )

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
 
-from leasehold._core.durability import checked_durability
 from leasehold._core.durations import wait_seconds
-from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar
+from leasehold._core.light_typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Generic,
+    Iterable,
+    Mapping,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+)
 from leasehold._core.names import (
     Name,
     check_id_key,
@@ -22,11 +30,9 @@ from leasehold._core.names import (
     parse_name,
     resource_names,
 )
-from leasehold._core.ports import Store
 from leasehold._core.rules import check_count, check_permits, check_room
-from leasehold._core.tickets import Ticket, read
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.options import Options, checked_options
+from leasehold._runtime.options import Options, checked_durability, checked_options
 from leasehold.coordinator.patterns import CronT, FlightT, LeasedFlightT, LeasedOnceT, OnceT, Patterns
 from leasehold.errors import InvalidRequest
 from leasehold.observe.observers import Observers
@@ -35,6 +41,8 @@ from leasehold.primitives.base_lock import UNSET, Unset
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold._core.guarantees import Guarantees
+    from leasehold._core.ports import Store
+    from leasehold._core.tickets import Ticket
     from leasehold.coordinator.patterns import Id
     from leasehold.observe.events import Observer
     from leasehold.primitives.health import Health
@@ -57,6 +65,7 @@ class LockOptions(TypedDict, total=False):
     max_idle: Duration | None
     at_least: Duration | None
     delay: Duration | None
+    linger: Duration
     reentrant: bool
     protects: str | None
     meta: Mapping[str, Any] | None
@@ -78,11 +87,15 @@ class Coordinator(
         observers: Iterable[Observer] = (),
         hide_ids: str | bytes | None = None,
         durability: str | None = None,
+        show_ids: bool = False,
     ) -> None:
         self._namespace = check_namespace(_or_env(namespace, "LEASEHOLD_NAMESPACE"))
-        self._id_key = check_id_key(_or_env(hide_ids, "LEASEHOLD_ID_KEY"))
+        if not isinstance(show_ids, bool):
+            raise InvalidRequest(f"show_ids must be True or False, not {type(show_ids).__name__}")
+        key = check_id_key(_or_env(hide_ids, "LEASEHOLD_ID_KEY"))
+        self._id_key = None if show_ids and not key else key  # None: ids are no secret
         self._default_wait = wait_seconds(wait)
-        self._engine = Engine(store, Observers(observers), checked_durability(durability))
+        self._engine = Engine(store, Observers(observers), checked_durability(durability), self._namespace)
         self._closers: list[Callable[[], Any]] = []  # of what patterns have opened and started
 
     def lock(
@@ -96,6 +109,7 @@ class Coordinator(
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
         delay: Duration | None = None,
+        linger: Duration = 0,
         reentrant: bool = False,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -108,7 +122,9 @@ class Coordinator(
         work calls ``lease.beat()`` every ``max_idle``. ``wait`` is how long to block: None for ever, 0 one try.
         Inside its own body a lock never becomes free: to wait there for ever is InvalidRequest, and ``rlock`` enters
         again. ``at_least`` keeps others out for that long even when it is released earlier, and ``delay`` for that
-        long after it expired without a release, because its holder may not have noticed yet. With
+        long after it expired without a release, because its holder may not have noticed yet. With ``linger`` a lease
+        that is released stays with this process for that long, unused: taking it again is local, and it goes back to
+        the store as soon as somebody else wants it. With
         ``protects="correctness"`` an event reports each lease that ends although no guard saw its fence and the program
         never read it. ``meta`` is shown by ``inspect``. With ``durability="replicas:1"`` the lease is believed only
         when that many replicas have it, and with ``"fsync"`` when the disk of the primary has it: so are its renewals.
@@ -125,6 +141,7 @@ class Coordinator(
             protects,
             meta,
             durability,
+            linger,
         )
         self._engine.check_ttl(options.ttl_ms)
         return self._make_lock(self._name(kind, ids), options)
@@ -140,6 +157,7 @@ class Coordinator(
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
         delay: Duration | None = None,
+        linger: Duration = 0,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
         durability: str | None = None,
@@ -155,6 +173,7 @@ class Coordinator(
             max_idle=max_idle,
             at_least=at_least,
             delay=delay,
+            linger=linger,
             reentrant=True,
             protects=protects,
             meta=meta,
@@ -210,7 +229,7 @@ class Coordinator(
 
     def rwlock(self, kind: str, *ids: Id) -> ReadWriteLockT:
         """A read-write lock on one resource: ``read()`` gives a lock that many hold together, ``write()`` one that is
-        held alone. Both take all that ``lock`` takes.
+        held alone. Both take all that ``lock`` takes, but ``linger``.
 
         First come, first served: a reader that arrives while a writer waits queues behind it, and readers that are next
         to each other in the queue are granted together. ``lease.downgrade()`` turns a writer's lease into a reader's.
@@ -286,6 +305,28 @@ class Coordinator(
         return self._make_election(self._name(kind, ids), options, value, check)
 
     @property
+    def store(self) -> str:
+        """Where the leases are kept: a URL without login and options, such as ``redis://localhost:6379/0``. Nothing is
+        sent. For a client that hides its address, the words that describe it.
+
+        >>> import leasehold
+        >>> hold = leasehold.connect("redis://app:secret@localhost/2", namespace="acme")
+        >>> hold.store, hold.namespace, hold.closed
+        ('redis://localhost:6379/2', 'acme', False)
+        """
+        return self._engine.store.url
+
+    @property
+    def namespace(self) -> str:
+        """The prefix of all its names, as they are written; empty without one."""
+        return self._namespace
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close()`` was called, or the interpreter is about to end: it gives no more leases."""
+        return self._engine.closed
+
+    @property
     def guarantees(self) -> Guarantees:
         """What the store of this coordinator promises when something goes wrong. Nothing is sent.
 
@@ -318,12 +359,14 @@ class Coordinator(
 
     def _adoption(self, ticket: str, ttl: Duration | None, **options: Any) -> tuple[Ticket, Name, Options]:
         """What the ticket names, and how the lease is to be held, checked."""
+        from leasehold._core.tickets import read  # loaded only by programs that use it
+
         self._engine.require("handover", "adopt()")
         known = read(ticket)
         ttl_given = known.ttl_ms / 1000 if ttl is None else ttl
         checked = checked_options(ttl=ttl_given, wait=None, warns=ttl is not None, **options)
         resource_names("", known.resource)  # a forged ticket must not make a key of what is no name
-        return known, parse_name(known.resource, hidden=bool(self._id_key)), checked
+        return known, parse_name(known.resource, self._id_key), checked
 
     # ------------------------------------------------------------ what the flavours make
 
@@ -358,7 +401,8 @@ class Coordinator(
         raise TypeError("a coordinator stays in its process: send its URL, and call connect() in the other process")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._engine.store.name}>"
+        namespace = f", namespace {self._namespace}" if self._namespace else ""
+        return f"<{type(self).__name__} on {self.store}{namespace}{', closed' if self.closed else ''}>"
 
 
 def _or_env(value: Any, variable: str) -> Any:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 
-from leasehold._core import resource_flows
 from leasehold._core.durations import seconds
 from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
-from leasehold._core.names import MAX_NAME_BYTES, Name, resource_names
+from leasehold._core.names import MAX_NAME_BYTES, Name, check_pattern, resource_names
 from leasehold._core.policy import MAX_NOTE_BYTES, MAX_TTL_MS
-from leasehold._core.types import public_owner
+from leasehold._core.types import json_text, public_owner
 from leasehold._runtime import sync
 from leasehold._runtime.identity import new_owner
 from leasehold.errors import InvalidRequest
@@ -31,12 +30,21 @@ if TYPE_CHECKING:
 
     Resource = str | BaseLock | BaseElection | BaseLease | ReadWriteLock | AsyncReadWriteLock
 
+
+def flows() -> Any:
+    """What the methods below run."""
+    from leasehold._core import resource_flows
+
+    return resource_flows
+
+
 # ---------------------------------------------------------------- requests
 #
 # Arguments are checked before anything is sent.
 
 
 MOST_NOTE = 300  # characters of a reason, and of a name
+REMAINING_BYTES = 40  # what remained of the lease, which is added to the note
 
 
 class EvictionRequest(NamedTuple):
@@ -47,7 +55,7 @@ class EvictionRequest(NamedTuple):
     request: str
     delay_ms: int | None
     force: bool
-    note: str
+    note: dict[str, Any]
 
 
 def resource_names_of(hold: Any, resource: Resource) -> list[Name]:
@@ -84,13 +92,8 @@ def eviction_request(
     if fence is None:
         raise InvalidRequest("evict needs the fence of the lease that is meant: inspect() says which it is")
     checked = check_fence(fence)
-    operator = public_owner(new_owner()) if by is None else _note_text(by, "by")
-    import json  # not at the top: a lock on SQLite must start without it
-
-    note = json.dumps({"by": operator, "reason": _note_text(reason, "reason")}, ensure_ascii=False)
-    if len(note.encode()) > MAX_NOTE_BYTES:
-        raise InvalidRequest(f"by and reason together take at most about {MAX_NOTE_BYTES - 30} bytes")
-    delay_ms = None if delay is None else _delay_ms(delay)
+    note = _note(by, note_text(reason, "reason"))
+    delay_ms = None if delay is None else checked_delay_ms(delay)
     if not isinstance(force, bool):
         raise InvalidRequest(f"force must be True or False, not {type(force).__name__}")
     return EvictionRequest(
@@ -103,14 +106,28 @@ def eviction_request(
     )
 
 
-def _note_text(text: object, what: str) -> str:
+def revocation_note(hold: Any, reason: object, by: object) -> str:
+    """The checked arguments of ``revoke``, as the note that is kept."""
+    hold._engine.require("evictions", "revoke()")
+    return json_text(_note(by, "" if reason is None else note_text(reason, "reason")), "the note")
+
+
+def _note(by: object, reason: str) -> dict[str, Any]:
+    """For the audit trail: who and why."""
+    note = {"by": public_owner(new_owner()) if by is None else note_text(by, "by"), "reason": reason}
+    if len(json_text(note, "the note").encode()) > MAX_NOTE_BYTES - REMAINING_BYTES:
+        raise InvalidRequest(f"by and reason together take at most about {MAX_NOTE_BYTES - REMAINING_BYTES - 30} bytes")
+    return note
+
+
+def note_text(text: object, what: str) -> str:
     """A line of the audit trail."""
     if not isinstance(text, str) or not text.strip() or len(text) > MOST_NOTE or not text.isprintable():
         raise InvalidRequest(f"{what} is one printable line for the audit trail, of at most {MOST_NOTE} characters")
     return text.strip()
 
 
-def _delay_ms(delay: Duration) -> int:
+def checked_delay_ms(delay: Duration) -> int:
     ms = round(seconds(delay, "delay") * 1000)
     if ms > MAX_TTL_MS:
         raise InvalidRequest("delay must be at most 24 h")
@@ -124,13 +141,6 @@ def check_fence(fence: object) -> int:
     if fence < 0:
         raise InvalidRequest("a fence is not below zero: inspect() says which it is")
     return fence
-
-
-def check_pattern(pattern: object) -> str:
-    """A pattern of keys, as Redis understands it."""
-    if not isinstance(pattern, str) or not pattern:
-        raise InvalidRequest("a pattern of keys is text such as 'lock:*'")
-    return pattern
 
 
 # ---------------------------------------------------------------- methods
@@ -153,7 +163,7 @@ class Operators:
         """
         from leasehold.primitives.inspection import inspection
 
-        name, view = self._operate(resource_flows.inspect, resource_names_of(self, resource))
+        name, view = self._operate(flows().inspect, resource_names_of(self, resource))
         return inspection(name.text, view)
 
     def scan(self, pattern: str = "*") -> Iterator[Inspection]:
@@ -165,12 +175,12 @@ class Operators:
         from leasehold.primitives.inspection import inspection
 
         seen: set[str] = set()
-        found, cursor = self._operate(resource_flows.scan, here, pattern, "", seen)
+        found, cursor = self._operate(flows().scan, here, pattern, "", seen)
         while True:
             yield from [inspection(resource, view) for resource, view in found]
             if not cursor:
                 return
-            found, cursor = self._operate(resource_flows.scan, here, pattern, cursor, seen)
+            found, cursor = self._operate(flows().scan, here, pattern, cursor, seen)
 
     def evict(
         self,
@@ -190,22 +200,43 @@ class Operators:
         from leasehold.primitives.inspection import Eviction
 
         request = eviction_request(self, resource, fence, reason, by, delay, force)
-        name, victim, reply = self._operate(resource_flows.evict, *request)
+        name, victim, reply = self._operate(flows().evict, *request)
         return Eviction(name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
-    def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
+    def revoke(
+        self, resource: Resource, *, fence: int | None = None, reason: str | None = None, by: str | None = None
+    ) -> bool:
         """Ask the holder to release its lease: its ``lease.revoked`` is set. It may go on; ``evict`` forces it. Where
         several share the resource all are asked, or the one with this fence. False when not all of them can be reached.
-        NotHeld when there is no holder, or none with this fence."""
-        self._engine.require("evictions", "revoke()")
+        ``reason`` and ``by`` are kept with the resource as an audit trail. NotHeld when there is no holder, or none
+        with this fence."""
+        note = revocation_note(self, reason, by)
         checked = None if fence is None else check_fence(fence)
-        reached: bool = self._operate(resource_flows.revoke, resource_names_of(self, resource), checked)
+        reached: bool = self._operate(flows().revoke, resource_names_of(self, resource), checked, note)
         return reached
+
+    def ping(self) -> float:
+        """The seconds of a round trip to the store, as a claim would take it; StoreUnavailable when there is none. The
+        first call connects, which takes longer. Of a Redis Cluster every master must answer, and the slowest counts;
+        of a Redlock a majority.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     hold.ping() < 1
+        True
+        """
+        seconds: float = self._operate(flows().ping, self._engine.clock.now())
+        return seconds
+
+    def _versions(self) -> list[str]:
+        """The names and versions of the servers."""
+        found: list[str] = self._operate(flows().versions)
+        return found
 
     def leaks(self, pattern: str = "lock:*") -> list[str]:
         """Keys without a TTL, of whichever library, that match (as Redis understands patterns): locks that never become
         free. Leasehold leaves none; on memory and SQLite there can be none."""
-        keys: list[str] = self._operate(resource_flows.leaks, check_pattern(pattern))
+        keys: list[str] = self._operate(flows().leaks, check_pattern(pattern))
         report_leaks(self._engine, keys)
         return keys
 
@@ -224,7 +255,7 @@ class AsyncOperators:
         """One resource as the store sees it now; see :meth:`leasehold.Leasehold.inspect`."""
         from leasehold.primitives.inspection import inspection
 
-        name, view = await self._operate(resource_flows.inspect, resource_names_of(self, resource))
+        name, view = await self._operate(flows().inspect, resource_names_of(self, resource))
         return inspection(name.text, view)
 
     def scan(self, pattern: str = "*") -> AsyncIterator[Inspection]:
@@ -235,13 +266,13 @@ class AsyncOperators:
         from leasehold.primitives.inspection import inspection
 
         seen: set[str] = set()
-        found, cursor = await self._operate(resource_flows.scan, here, pattern, "", seen)
+        found, cursor = await self._operate(flows().scan, here, pattern, "", seen)
         while True:
             for resource, view in found:
                 yield inspection(resource, view)
             if not cursor:
                 return
-            found, cursor = await self._operate(resource_flows.scan, here, pattern, cursor, seen)
+            found, cursor = await self._operate(flows().scan, here, pattern, cursor, seen)
 
     async def evict(
         self,
@@ -257,19 +288,31 @@ class AsyncOperators:
         from leasehold.primitives.inspection import Eviction
 
         request = eviction_request(self, resource, fence, reason, by, delay, force)
-        name, victim, reply = await self._operate(resource_flows.evict, *request)
+        name, victim, reply = await self._operate(flows().evict, *request)
         return Eviction(name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
-    async def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
+    async def revoke(
+        self, resource: Resource, *, fence: int | None = None, reason: str | None = None, by: str | None = None
+    ) -> bool:
         """Ask the holder to release its lease; see :meth:`leasehold.Leasehold.revoke`."""
-        self._engine.require("evictions", "revoke()")
+        note = revocation_note(self, reason, by)
         checked = None if fence is None else check_fence(fence)
-        reached: bool = await self._operate(resource_flows.revoke, resource_names_of(self, resource), checked)
+        reached: bool = await self._operate(flows().revoke, resource_names_of(self, resource), checked, note)
         return reached
+
+    async def ping(self) -> float:
+        """The seconds of a round trip to the store; see :meth:`leasehold.Leasehold.ping`."""
+        seconds: float = await self._operate(flows().ping, self._engine.clock.now())
+        return seconds
+
+    async def _versions(self) -> list[str]:
+        """The names and versions of the servers."""
+        found: list[str] = await self._operate(flows().versions)
+        return found
 
     async def leaks(self, pattern: str = "lock:*") -> list[str]:
         """Keys without a TTL, of whichever library; see :meth:`leasehold.Leasehold.leaks`."""
-        keys: list[str] = await self._operate(resource_flows.leaks, check_pattern(pattern))
+        keys: list[str] = await self._operate(flows().leaks, check_pattern(pattern))
         report_leaks(self._engine, keys)
         return keys
 

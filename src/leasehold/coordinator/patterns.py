@@ -6,10 +6,18 @@ What they return differs between threads and asyncio, and is a type parameter. E
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
-from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
-from leasehold.coordinator.results import DefaultResults
+from leasehold._core.light_typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 from leasehold.primitives.base_lock import UNSET, Unset
 
 if TYPE_CHECKING:
@@ -18,7 +26,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from leasehold._core.durations import Duration
+    from leasehold._runtime.engine import Engine
     from leasehold.patterns.cron.schedule import CronClock
+    from leasehold.patterns.flavour import Flavour
     from leasehold.patterns.results import ResultStore
     from leasehold.patterns.serialization import Serializer
 
@@ -36,10 +46,33 @@ LeasedFlightT = TypeVar("LeasedFlightT")  # the same with lease_as
 CronT = TypeVar("CronT")  # the decorator that cron() returns
 
 
-class Patterns(DefaultResults, ABC, Generic[OnceT, LeasedOnceT, FlightT, LeasedFlightT, CronT]):
-    """The patterns of a coordinator of either flavour."""
+class Patterns(ABC, Generic[OnceT, LeasedOnceT, FlightT, LeasedFlightT, CronT]):
+    """The patterns of a coordinator of either flavour. ``_closers`` are called when it is closed, the last first."""
 
-    _id_key: bytes
+    _engine: Engine
+    _id_key: bytes | None
+    _closers: list[Callable[[], Any]]
+    _own_results: ResultStore | None = None
+    _asynchronous = False
+
+    @property
+    def _results(self) -> ResultStore:
+        """On the same store as the leases, so that all who share the leases share the results too."""
+        if self._own_results is None:
+            from leasehold.coordinator.results import default_results
+
+            mine = (default_results(self._engine, getattr(self, "_driver", None)),)
+            first = self.__dict__.setdefault("_first_results", mine)  # another thread may have been faster
+            self._own_results = first[0]
+            if first is mine:
+                self._closers.insert(0, first[0].close)  # closed last: patterns that still run write there
+        return cast("ResultStore", self._own_results)
+
+    @property
+    def _flavour(self) -> Flavour:
+        from leasehold.patterns.flavour import OnLoop, OnThread
+
+        return OnLoop() if self._asynchronous else OnThread()
 
     @overload
     def once(

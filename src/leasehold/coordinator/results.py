@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 
-from leasehold._core.light_typing import TYPE_CHECKING, Any, cast
+from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold.errors import Unsupported
 
 if TYPE_CHECKING:
     from leasehold._runtime.engine import Engine
-    from leasehold.patterns.flavour import Flavour
     from leasehold.patterns.results import ResultStore
 
 _in_memory: weakref.WeakKeyDictionary[Any, ResultStore] = weakref.WeakKeyDictionary()  # by store: coordinators share it
-
-
-class DefaultResults:
-    """What coordinators for threads and for asyncio share. ``_closers`` are called when the coordinator is closed, the
-    last one first."""
-
-    _engine: Engine
-    _closers: list[Callable[[], Any]]
-    _own_results: ResultStore | None = None
-    _asynchronous = False
-
-    @property
-    def _results(self) -> ResultStore:
-        """On the same store as the leases, so that all who share the leases share the results too."""
-        if self._own_results is None:
-            mine = (default_results(self._engine, getattr(self, "_driver", None)),)
-            first = self.__dict__.setdefault("_first_results", mine)  # another thread may have been faster
-            self._own_results = first[0]
-            if first is mine:
-                self._closers.insert(0, first[0].close)  # closed last: patterns that still run write there
-        return cast("ResultStore", self._own_results)
-
-    @property
-    def _flavour(self) -> Flavour:
-        from leasehold.patterns.flavour import OnLoop, OnThread
-
-        return OnLoop() if self._asynchronous else OnThread()
 
 
 def default_results(engine: Engine, driver: Any = None) -> ResultStore:

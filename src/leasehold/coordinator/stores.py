@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 
-from leasehold._core.light_typing import TYPE_CHECKING, Any, Protocol, cast
-from leasehold._core.ports import Store
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable, Protocol, cast
 from leasehold.errors import InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from leasehold._core.ports import Store
 
     class Client(Protocol):
         """A client of redis-py or valkey-py, sync or asyncio, or an object that behaves like one."""
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 SLOTS = ("resource", "namespace")
 
 
-def open_store(target: Target | None, slot: str | None = None) -> Store:
+def open_store(target: Target | None, slot: str | None = None, shared: bool | None = None) -> Store:
     """The store that a URL names or a client connects to. Nothing is opened yet. ``slot``: what decides about the slot
-    of a lock in a Redis Cluster, ``resource`` or ``namespace``."""
+    of a lock in a Redis Cluster, ``resource`` or ``namespace``. ``shared``: refuse the embedded store where nothing is
+    named; None: if the environment says so."""
     if slot is not None and slot not in SLOTS:
         raise InvalidRequest(f"slot must be one of {', '.join(SLOTS)}, not {slot!r}")
-    store = _open(target)
+    if shared is not None and not isinstance(shared, bool):
+        raise InvalidRequest(f"shared must be True or False, not {type(shared).__name__}")
+    store = _open(target, shared)
     if slot is not None:
         choose = getattr(store, "choose_slots", None)
         if choose is None:
@@ -48,14 +51,38 @@ def open_store(target: Target | None, slot: str | None = None) -> Store:
     return store
 
 
-def _open(target: Target | None) -> Store:
+def _requires_shared() -> bool:
+    given = os.environ.get("LEASEHOLD_REQUIRE_SHARED", "")
+    if given.lower() not in ("", "0", "no", "false", "1", "yes", "true"):
+        raise InvalidRequest(f"LEASEHOLD_REQUIRE_SHARED is 1 or 0, not {given[:20]!r}")
+    return given.lower() in ("1", "yes", "true")
+
+
+def _url_of_environment() -> str | None:
+    """A variable that is set to nothing is a mistake: another process may have the URL, and would share nothing with
+    this one."""
+    url = os.environ.get("LEASEHOLD_URL")
+    if url is not None and not url.strip():
+        raise InvalidRequest(
+            "LEASEHOLD_URL is empty: set it to the URL of the store, such as redis://host, or unset it for the "
+            "embedded store of this user"
+        )
+    return url
+
+
+def _open(target: Target | None, shared: bool | None) -> Store:
     if _in_sub_interpreter():
         raise Unsupported(
             "Leasehold does not work in a sub-interpreter: leases can be neither renewed nor given back there. Use it "
             "in the main interpreter (under mod_wsgi: WSGIApplicationGroup %{GLOBAL}), or in a process of its own"
         )
     if target is None:
-        target = os.environ.get("LEASEHOLD_URL") or None
+        target = _url_of_environment()
+    if target is None and (_requires_shared() if shared is None else shared):
+        raise InvalidRequest(
+            "no store is named, and the embedded one, which only the processes of this user on this host share, is "
+            "refused here: give the URL of a store that all share, such as redis://host, or set LEASEHOLD_URL"
+        )
     if target is None:
         from leasehold.stores.sqlite import SQLiteStore, default_path
 

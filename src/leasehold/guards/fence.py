@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from leasehold._core.names import MAX_NAME_BYTES
-from leasehold._core.types import owner_digest, owner_prefix
+from leasehold._core.types import owner_digest, public_owner
 from leasehold.errors import InvalidRequest, StaleOwner
 
 MAX_FENCE = 2**63 - 1  # what a BIGINT column holds
@@ -164,7 +164,7 @@ _remembered = lru_cache(maxsize=256)(_validated)  # a holder presents its fence 
 
 def shown_owner(owner: str) -> str | None:
     """The part of an owner token that people may see, if there is one."""
-    shown = owner_prefix(owner)
+    shown = public_owner(owner)
     return None if shown == "?" else shown
 
 

@@ -11,7 +11,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from leasehold.observe import events
@@ -46,7 +46,8 @@ class Labels:
 
 
 class Gauges:
-    """The present state of this process, by its events: leases that are held, acquires that wait, keys without a TTL.
+    """The present state of this process, by its events: leases that are held, acquires that wait, keys without a TTL,
+    and the state of patterns.
 
     Leases are kept by their number, so that no count drifts, and without a lock, so that no thread waits. The end of a
     lease is counted once. A forked child begins with nothing.
@@ -61,6 +62,10 @@ class Gauges:
     def forked(self) -> None:
         self._held: dict[int, tuple[str, float]] = {}
         self._waiting: dict[int, str] = {}
+        self._ttls: dict[str, float] = {}  # the largest of each kind
+        self._successes: dict[tuple[str, str], float] = {}  # of crons, by kind and id_hash
+        self._jobs: dict[str, Mapping[str, int]] = {}  # by kind and state, as counts() has found them
+        self._candidates: dict[tuple[str, str], tuple[str, float]] = {}  # their state, and since when
 
     def waits(self, number: int, kind: str) -> None:
         self._waiting[number] = kind
@@ -96,6 +101,59 @@ class Gauges:
         for kind, since in list(self._held.values()):
             ages[kind] = max(ages.get(kind, 0.0), now - since)
         return ages
+
+    def used_ttl(self, kind: str, ttl_ms: int) -> None:
+        if ttl_ms / 1000 > self._ttls.get(kind, 0.0):
+            self._ttls[kind] = ttl_ms / 1000
+
+    def ttls(self) -> dict[str, float]:
+        """The largest ttl of each kind, in seconds."""
+        return self._ttls.copy()
+
+    # ------------------------------------------------------------ patterns
+
+    def cron_succeeded(self, kind: str, id_hash: str, ended: float) -> None:
+        if len(self._successes) < MOST_LABELS or (kind, id_hash) in self._successes:
+            self._successes[kind, id_hash] = ended
+
+    def last_successes(self) -> dict[str, float]:
+        """When a run of each kind was last a success; where a kind has several crons, that of the one that lags
+        behind."""
+        oldest: dict[str, float] = {}
+        for (kind, _), ended in list(self._successes.items()):
+            oldest[kind] = min(ended, oldest.get(kind, ended))
+        return oldest
+
+    def jobs_counted(self, kind: str, counts: Mapping[str, int]) -> None:
+        self._jobs[kind] = dict(counts)
+
+    def jobs(self) -> dict[tuple[str, str], int]:
+        """How many jobs there are, by kind and state."""
+        return {(kind, state): count for kind, counts in list(self._jobs.items()) for state, count in counts.items()}
+
+    def candidate(self, kind: str, id_hash: str, state: str) -> None:
+        """A candidate that stands again still knows of no leader since it first did."""
+        key = (kind, id_hash)
+        if state == "left":
+            self._candidates.pop(key, None)
+        elif self._candidates.get(key, ("", 0.0))[0] != state and (
+            len(self._candidates) < MOST_LABELS or key in self._candidates
+        ):
+            self._candidates[key] = (state, time.monotonic())
+
+    def leading(self) -> dict[str, int]:
+        """How many elections of each kind this process leads; 0 for those in which it only stands."""
+        counts: dict[str, int] = {}
+        for (kind, _), (state, _) in list(self._candidates.items()):
+            counts[kind] = counts.get(kind, 0) + (state == "leads")
+        return counts
+
+    def leaderless(self) -> dict[str, float]:
+        """For how many seconds this process, as a candidate, knows of no leader."""
+        now, seconds = time.monotonic(), dict[str, float]()
+        for (kind, _), (state, since) in list(self._candidates.items()):
+            seconds[kind] = max(seconds.get(kind, 0.0), now - since if state == "stands" else 0.0)
+        return seconds
 
 
 class SignalSafeObserver(ABC):
@@ -182,6 +240,12 @@ COUNTERS = {
     "fencing_rejected": Counter("Writes that a guard refused because of an older fence", ("kind", "downstream")),
     "unguarded": Counter("Leases that protect correctness, and whose fence was not used", ("kind",)),
     "contention": Counter("Acquires that found the resource held", ("kind",)),
+    "antipattern": Counter("Known mistakes that the leases of a kind show, once for each process", ("kind", "pattern")),
+    "single_flight": Counter("Calls by how they were served, and rebuilds by how they ended", ("kind", "outcome")),
+    "once": Counter("Calls with an idempotency key, by what they came to", ("kind", "outcome")),
+    "cron": Counter("Runs and ticks of crons, by how they ended", ("kind", "outcome")),
+    "jobs": Counter("What happened to the jobs of a table", ("kind", "outcome")),
+    "election_terms": Counter("Terms that this process has begun to lead", ("kind",)),
 }
 HISTOGRAMS = {
     "acquire_wait": Histogram(
@@ -192,11 +256,49 @@ HISTOGRAMS = {
         "What was left, at a renewal, until work would have had to stop",
         (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 600.0),
     ),
+    "cron_duration": Histogram(
+        "How long the runs of a cron took", (0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0)
+    ),
 }
-HELD = "Leases that this process holds"
-WAITERS = "Acquires of this process that wait"
-OLDEST_HELD = "For how long the oldest lease of this process is held"
-KEYS_WITHOUT_TTL = "Keys without a TTL that leaks() found last"
+
+
+class Gauge(NamedTuple):
+    """A value of the present state. ``read`` returns it by its labels; ``unit`` is what OpenTelemetry calls it, and
+    ``summed`` whether the sum over several processes means something."""
+
+    help: str
+    labels: tuple[str, ...]
+    unit: str
+    read: Callable[[Gauges], Mapping[Any, float]]
+    summed: bool = False
+
+    def values(self, gauges: Gauges) -> list[tuple[tuple[str, ...], float]]:
+        """Each with the values of its labels."""
+        return [(key if isinstance(key, tuple) else (key,), value) for key, value in self.read(gauges).items()]
+
+
+def _leaks(gauges: Gauges) -> Mapping[Any, float]:
+    return {} if gauges.leaking is None else {(): gauges.leaking}  # no value before leaks() has counted them
+
+
+# By their names in Prometheus. Those that are measured in seconds have the unit in their names there.
+GAUGES = {
+    "held": Gauge("Leases that this process holds", ("kind",), "{lease}", Gauges.held, summed=True),
+    "waiters": Gauge("Acquires of this process that wait", ("kind",), "{waiter}", Gauges.waiters, summed=True),
+    "oldest_held_seconds": Gauge(
+        "For how long the oldest lease of this process is held", ("kind",), "s", Gauges.oldest
+    ),
+    "keys_without_ttl": Gauge("Keys without a TTL that leaks() found last", (), "{key}", _leaks),
+    "ttl_seconds": Gauge("The largest ttl that this process has used", ("kind",), "s", Gauges.ttls),
+    "cron_last_success_timestamp_seconds": Gauge(
+        "When a run of the fleet was last a success, in seconds since 1970", ("kind",), "s", Gauges.last_successes
+    ),
+    "jobs_by_state": Gauge("Jobs in each state, as counts() found them last", ("kind", "state"), "{job}", Gauges.jobs),
+    "election_leading": Gauge("Elections that this process leads", ("kind",), "{term}", Gauges.leading, summed=True),
+    "election_leaderless_seconds": Gauge(
+        "For how long this process, as a candidate, knows of no leader", ("kind",), "s", Gauges.leaderless
+    ),
+}
 
 WAITED = ("timeout", "cancelled")  # refusals after a wait: a single try, or one without a store, did not wait
 Ending: TypeAlias = events.Lost | events.Released | events.StaleRelease | events.ReleaseUnknown
@@ -208,10 +310,11 @@ class Metrics(ABC):
     def __init__(self) -> None:
         self.gauges = Gauges()
         self.downstream = Labels()
+        self.pattern_kind = Labels()  # apart from those of leases, each of which is listed as held or not
 
     @abstractmethod
-    def count(self, counter: str, *labels: str) -> None:
-        """Add one to a counter."""
+    def count(self, counter: str, *labels: str, by: int = 1) -> None:
+        """Add one to a counter, or more."""
 
     @abstractmethod
     def measure(self, histogram: str, kind: str, seconds: float) -> None:
@@ -264,6 +367,7 @@ def _contended(metrics: Metrics, event: events.Contended) -> None:
 def _acquired(metrics: Metrics, event: events.Acquired) -> None:
     kind = metrics.gauges.kind(event.lease.kind)
     metrics.gauges.acquired(event.lease.number, kind)
+    metrics.gauges.used_ttl(kind, event.lease.ttl_ms)
     metrics.count("acquire", kind, event.lease.store, "acquired")
     metrics.measure("acquire_wait", kind, event.waited)
 
@@ -316,6 +420,47 @@ def _leaking(metrics: Metrics, event: events.Leaking) -> None:
     metrics.gauges.leaking = event.keys
 
 
+def _anti_pattern(metrics: Metrics, event: events.AntiPattern) -> None:
+    metrics.count("antipattern", metrics.gauges.kind(event.lease.kind), event.pattern)
+
+
+def _flight(metrics: Metrics, event: events.FlightServed) -> None:
+    metrics.count("single_flight", metrics.pattern_kind(event.kind), event.outcome)
+
+
+def _once(metrics: Metrics, event: events.OnceServed) -> None:
+    metrics.count("once", metrics.pattern_kind(event.kind), event.outcome)
+
+
+def _cron_ran(metrics: Metrics, event: events.CronRan) -> None:
+    kind = metrics.pattern_kind(event.kind)
+    metrics.count("cron", kind, event.outcome)
+    metrics.measure("cron_duration", kind, event.took)
+
+
+def _cron_passed_over(metrics: Metrics, event: events.CronPassedOver) -> None:
+    metrics.count("cron", metrics.pattern_kind(event.kind), event.outcome, by=event.ticks)
+
+
+def _cron_succeeded(metrics: Metrics, event: events.CronSucceeded) -> None:
+    metrics.gauges.cron_succeeded(metrics.pattern_kind(event.kind), event.id_hash, event.ended)
+
+
+def _job_moved(metrics: Metrics, event: events.JobMoved) -> None:
+    metrics.count("jobs", metrics.pattern_kind(event.kind), event.outcome)
+
+
+def _jobs_counted(metrics: Metrics, event: events.JobsCounted) -> None:
+    metrics.gauges.jobs_counted(metrics.pattern_kind(event.kind), event.counts)
+
+
+def _candidacy(metrics: Metrics, event: events.Candidacy) -> None:
+    kind = metrics.pattern_kind(event.kind)
+    metrics.gauges.candidate(kind, event.id_hash, event.state)
+    if event.state == "leads":
+        metrics.count("election_terms", kind)
+
+
 HANDLERS: dict[type, Callable[[Metrics, Any], None]] = {
     events.Contended: _contended,
     events.Acquired: _acquired,
@@ -329,4 +474,13 @@ HANDLERS: dict[type, Callable[[Metrics, Any], None]] = {
     events.FencedOff: _fenced_off,
     events.Unguarded: _unguarded,
     events.Leaking: _leaking,
+    events.AntiPattern: _anti_pattern,
+    events.FlightServed: _flight,
+    events.OnceServed: _once,
+    events.CronRan: _cron_ran,
+    events.CronPassedOver: _cron_passed_over,
+    events.CronSucceeded: _cron_succeeded,
+    events.JobMoved: _job_moved,
+    events.JobsCounted: _jobs_counted,
+    events.Candidacy: _candidacy,
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
 
-from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 
 if TYPE_CHECKING:
+    from leasehold.observe.anti_patterns import AntiPatterns
     from leasehold.observe.events import Event, Observer
 
 MOST_KINDS = 1000  # that are remembered
@@ -20,7 +20,7 @@ MOST_CARRIED_BYTES = 1024  # as JSON, in addition to the user's own metadata
 class Observers:
     """Observers in the order in which they were given, each once."""
 
-    __slots__ = ("_carriers", "_kinds", "_limits", "_reported", "observers", "wants_holder")
+    __slots__ = ("_anti_patterns", "_carriers", "_kinds", "_limits", "_reported", "observers", "wants_holder")
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self.observers = _checked(observers)
@@ -29,6 +29,7 @@ class Observers:
         self._reported: set[int] = set()
         self._kinds: set[str] = set()
         self._limits: set[tuple[str, int]] = set()
+        self._anti_patterns = _anti_patterns() if self.observers else None
 
     def active(self) -> bool:
         """Whether there is an observer, or a log, for routine events."""
@@ -42,6 +43,13 @@ class Observers:
         for one in others:
             if one not in self.observers:
                 self._call(one, one, event)
+        if self._anti_patterns is not None:
+            self._call(self._anti_patterns, self._find_anti_pattern, event)
+
+    def _find_anti_pattern(self, event: Event) -> None:
+        found = self._anti_patterns.find(event)  # type: ignore[union-attr]  # there are observers
+        if found is not None:
+            self.notify(found)
 
     def first_unguarded(self, kind: str) -> bool:
         """Whether this is the first unguarded lease of its kind: a warning is logged once, later ones are counted."""
@@ -81,6 +89,12 @@ class Observers:
         if id(observer) not in self._reported:
             self._reported.add(id(observer))
             log.warn("an observer raised %r; it still gets events, and this is logged once", error, error=error)
+
+
+def _anti_patterns() -> AntiPatterns:
+    from leasehold.observe.anti_patterns import AntiPatterns  # only where there are observers
+
+    return AntiPatterns()
 
 
 def _add_carried(found: dict[str, Any], carry: Callable[[int], Mapping[str, Any]], number: int) -> None:

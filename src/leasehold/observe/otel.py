@@ -76,27 +76,21 @@ class OpenTelemetryMetrics(metrics.Metrics):
             )
             for name, one in metrics.HISTOGRAMS.items()
         }
-        gauges = self.gauges
-        meter.create_observable_up_down_counter("leasehold.held", [_by_kind(gauges.held)], "{lease}", metrics.HELD)
-        meter.create_observable_up_down_counter(
-            "leasehold.waiters", [_by_kind(gauges.waiters)], "{waiter}", metrics.WAITERS
-        )
-        meter.create_observable_gauge("leasehold.oldest_held", [_by_kind(gauges.oldest)], "s", metrics.OLDEST_HELD)
-        meter.create_observable_gauge("leasehold.keys_without_ttl", [self._leaking], "{key}", metrics.KEYS_WITHOUT_TTL)
+        for name, gauge in metrics.GAUGES.items():
+            make = meter.create_observable_up_down_counter if gauge.summed else meter.create_observable_gauge
+            make(f"leasehold.{name.removesuffix('_seconds')}", [_observed(gauge, self.gauges)], gauge.unit, gauge.help)
 
-    def count(self, counter: str, *labels: str) -> None:
-        self._counters[counter].add(1, dict(zip(metrics.COUNTERS[counter].labels, labels, strict=True)))
+    def count(self, counter: str, *labels: str, by: int = 1) -> None:
+        self._counters[counter].add(by, dict(zip(metrics.COUNTERS[counter].labels, labels, strict=True)))
 
     def measure(self, histogram: str, kind: str, seconds: float) -> None:
         self._histograms[histogram].record(seconds, {"kind": kind})
 
-    def _leaking(self, options: CallbackOptions) -> Iterable[Observation]:
-        keys = self.gauges.leaking
-        return [] if keys is None else [Observation(keys)]
 
-
-def _by_kind(values: Callable[[], Mapping[str, float]]) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    return lambda options: [Observation(value, {"kind": kind}) for kind, value in values().items()]
+def _observed(gauge: metrics.Gauge, gauges: metrics.Gauges) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    return lambda options: [
+        Observation(value, dict(zip(gauge.labels, labels, strict=True))) for labels, value in gauge.values(gauges)
+    ]
 
 
 _metrics_of = SharedMetrics(OpenTelemetryMetrics)

@@ -8,7 +8,7 @@ so that several coordinators can have one each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from leasehold._core.light_typing import Any
 from leasehold.observe import metrics
@@ -60,12 +60,12 @@ class PrometheusMetrics(metrics.Metrics):
         }
         registry.register(GaugeCollector(self.gauges))
 
-    def count(self, counter: str, *labels: str) -> None:
+    def count(self, counter: str, *labels: str, by: int = 1) -> None:
         key = (counter, *labels)
         series = self._known.get(key)
         if series is None:
             series = self._known[key] = self._counters[counter].labels(*labels)
-        series.inc()
+        series.inc(by)
 
     def measure(self, histogram: str, kind: str, seconds: float) -> None:
         key = (histogram, kind, "seconds")
@@ -83,27 +83,19 @@ class GaugeCollector:
 
     def describe(self) -> Iterable[Metric]:
         """The names of the gauges, for the registry, without their values."""
-        return [
-            _gauge("held", metrics.HELD, {}),
-            _gauge("waiters", metrics.WAITERS, {}),
-            _gauge("oldest_held_seconds", metrics.OLDEST_HELD, {}),
-            GaugeMetricFamily("leasehold_keys_without_ttl", metrics.KEYS_WITHOUT_TTL),
-        ]
+        return [_family(name, gauge) for name, gauge in metrics.GAUGES.items()]
 
     def collect(self) -> Iterable[Metric]:
-        yield _gauge("held", metrics.HELD, self._gauges.held())
-        yield _gauge("waiters", metrics.WAITERS, self._gauges.waiters())
-        yield _gauge("oldest_held_seconds", metrics.OLDEST_HELD, self._gauges.oldest())
-        leaking = self._gauges.leaking
-        if leaking is not None:  # no value before leaks() has counted them
-            yield GaugeMetricFamily("leasehold_keys_without_ttl", metrics.KEYS_WITHOUT_TTL, leaking)
+        for name, gauge in metrics.GAUGES.items():
+            family = _family(name, gauge)
+            for labels, value in gauge.values(self._gauges):
+                family.add_metric(labels, value)
+            if gauge.labels or family.samples:
+                yield family
 
 
-def _gauge(name: str, text: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"leasehold_{name}", text, labels=["kind"])
-    for kind, value in values.items():
-        family.add_metric([kind], value)
-    return family
+def _family(name: str, gauge: metrics.Gauge) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"leasehold_{name}", gauge.help, labels=gauge.labels)
 
 
 _metrics_of = SharedMetrics(PrometheusMetrics)

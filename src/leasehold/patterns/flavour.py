@@ -166,7 +166,8 @@ class OnLoop(Flavour):
         import asyncio
 
         try:
-            return bool(await asyncio.wait_for(event.wait(), seconds))
+            async with asyncio.timeout(seconds):  # ``wait_for`` of Python 3.11 can swallow a cancellation
+                return bool(await event.wait())
         except TimeoutError:
             return False
 

@@ -95,10 +95,14 @@ class Waiters:
         waiter = next((one for one in found if one is not None), None)
         if waiter is None:
             return True  # it has not claimed yet
-        if waiter is current_waiter() or not _can_run(waiter, loops_too):
+        return self.has_work(waiter, now, loops_too)
+
+    def has_work(self, waiter: Any, now: float, loops_too: bool, woken: bool = False) -> bool:
+        """The same for a thread or task. ``woken``: something has happened that it waits for."""
+        if waiter is None or waiter is current_waiter() or not _can_run(waiter, loops_too):
             return False
         sleep = self._sleeps.get(waiter)
-        return sleep is None or not (sleep.asleep and sleep.until > now)
+        return woken or sleep is None or not (sleep.asleep and sleep.until > now)
 
 
 def _can_run(waiter: Any, loops_too: bool) -> bool:
@@ -228,9 +232,10 @@ class TurnableClock(ManualClock):
     def _quiet(self, loops_too: bool) -> bool:
         now = ManualClock.now(self)
         attempts = [attempt for engine in self._engines() for attempt in list(engine.pending)]
+        local = [one for engine in self._engines() for one in engine.local_waiters()]
         return not any(
             self.waiters.busy([owner for _, owner in list(attempt.claims)], now, loops_too) for attempt in attempts
-        )
+        ) and not any(self.waiters.has_work(anchor, now, loops_too, woken) for anchor, woken in local)
 
     # ------------------------------------------------------------ the clock, as coordinators read it
 

@@ -56,7 +56,14 @@ class StandInStore(MemoryStore):
         return max([0, *(one.expires_ms - view.now_ms for one in view.holders if one.owner == owner)]) / 1000
 
     def connection(self) -> Mailbox:
-        connection = StandInConnection(os.urandom(8).hex(), self.execute, self.execute_async, self._remove)
+        connection = StandInConnection(
+            os.urandom(8).hex(),
+            self.execute,
+            self.execute_async,
+            self._remove,
+            self.execute_many,
+            self.execute_many_async,
+        )
         connection.roused = self.clock.waiters.roused
         self._add(connection)
         return connection

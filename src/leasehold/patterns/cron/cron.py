@@ -289,8 +289,8 @@ class CronOptions:
         self.run_history = RunHistory(
             flavour=hold._flavour,
             results=results,
-            resource=model.resource,
-            shown=model._name.shown,
+            name=model._name,
+            observers=hold._engine.observers,
             schedule=schedule,
             policy=policy,
             clock=clock,

@@ -12,16 +12,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from leasehold._core.names import Name
 from leasehold._core.types import public_owner
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold.observe.events import CronPassedOver, CronRan, CronSucceeded
+from leasehold.observe.observers import Observers
 from leasehold.patterns.cron.schedule import CronClock, DueTicks, Policy, Schedule, decide, next_due, zone_of
-from leasehold.patterns.cron.state import RUNNING, CronState, Run, RunRecord, decode, encode
+from leasehold.patterns.cron.state import DIED, OK, RUNNING, CronState, Run, RunRecord, decode, encode
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.results import Entry, ResultStore
 
 KEEP = "3650d"  # a cron of 29 February must remember its last run
 LARGEST_DIFFERENCE = 3600.0  # seconds by which clocks never differ, unless one of them is wrong
 TRIES, PAUSE = 3, 0.2  # of a write; seconds between two, longer the second time
+MORE_TICKS = 1000  # reported where the history says that there were more
 
 log = logging.getLogger("leasehold.cron")
 
@@ -32,23 +36,34 @@ class WrongClock(LeaseholdError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHistory:
-    """The run history of one cron. ``shown`` is its name without the ids, for logs. ``store_time`` gives the time, by
-    the store's clock, at which the lease was granted."""
+    """The run history of one cron. ``store_time`` gives the time, by the store's clock, at which the lease was
+    granted."""
 
     flavour: Flavour
     results: ResultStore
-    resource: str
-    shown: str
+    name: Name
+    observers: Observers
     schedule: Schedule
     policy: Policy
     clock: CronClock
     store_time: Callable[[], Awaitable[float | None]]
+
+    @property
+    def resource(self) -> str:
+        """The text form of its name."""
+        return self.name.text
+
+    @property
+    def shown(self) -> str:
+        """Its name without the ids, for logs."""
+        return self.name.shown
 
     async def due(self, since: float) -> DueTicks | None:
         """What seems to be due, read without the lease. It may change at any moment."""
         entry = await self.flavour.resolve(self.results.read(self.resource))
         state = self._state(entry)
         now = self.clock.now()
+        self._report_success(state)
         if entry is not None and state is not None and self._clocks_differ(state, entry, now):
             return DueTicks(state.last)
         due = next_due(state, self.schedule, self.policy, now, since)
@@ -69,6 +84,7 @@ class RunHistory:
             after = after.with_lines([begun])
         if stored is None or after._replace(at=stored.at) != stored:
             await self._write(lease, after)
+            self._report_passed_over(state, due)
         return None if due is None or due.tick is None else ClaimedTick(due.tick, lease, after)
 
     def _after(self, state: CronState | None, due: DueTicks | None, now: float) -> CronState:
@@ -86,14 +102,39 @@ class RunHistory:
         """Record the outcome of a run. False: that failed, and the next holder will record that the run died."""
         now = _ms(self.clock.now())
         state = claimed.state.ended(claimed.tick, claimed.lease.fence, outcome, now, error)._replace(at=now)
+        self._report_run(outcome, now - claimed.started)
         try:
             await self._write(claimed.lease, state)
+            self._report_success(state)
         except StaleOwner:
             return False
         except (StoreUnavailable, OutcomeUnknown) as problem:
             log.warning("%s: a run ended with %s, and the store was away: %s", self.shown, outcome, problem)
             return False
         return True
+
+    # ------------------------------------------------------------ for observers
+
+    def _report_run(self, outcome: str, took: float) -> None:
+        if self.observers.observers:
+            self.observers.notify(CronRan(self.name.kind, self.name.id_hash, outcome, max(took, 0.0)))
+
+    def _report_passed_over(self, before: CronState | None, due: DueTicks | None) -> None:
+        """Ticks that are recorded as not run, and runs that are recorded as dead, by this write."""
+        if not self.observers.observers:
+            return
+        died = [] if before is None else [line for line in before.lines if line.outcome == RUNNING]
+        found = [(DIED, 1) for _ in died]
+        found += [] if due is None else [(line.outcome, line.ticks or MORE_TICKS) for line in due.lines]
+        for outcome, ticks in found:
+            self.observers.notify(CronPassedOver(self.name.kind, self.name.id_hash, outcome, ticks))
+
+    def _report_success(self, state: CronState | None) -> None:
+        """The last success of any process: one that was just started knows of it as well."""
+        if self.observers.observers and state is not None:
+            ended = [line.ended for line in state.lines if line.outcome == OK and line.ended is not None]
+            if ended:
+                self.observers.notify(CronSucceeded(self.name.kind, self.name.id_hash, max(ended)))
 
     # ------------------------------------------------------------ clocks that are wrong
 
@@ -142,6 +183,11 @@ class ClaimedTick(NamedTuple):
     tick: int
     lease: Any
     state: CronState
+
+    @property
+    def started(self) -> float:
+        """When it was claimed: the time of the write that did so."""
+        return self.state.at
 
 
 def _ms(moment: float) -> float:

@@ -36,6 +36,7 @@ class TickRunner:
         self._takes_tick = takes_tick
         self._lease_as = lease_as
         self._logged = ""  # the kind of the last problem that was logged
+        self._since = 0.0  # what is settled by then is not run again, even if the store loses its memory
 
     async def serve(self, stop: Any, ended: Callable[[], None]) -> None:
         """Run ticks until ``stop`` is set; a running run is finished first. ``ended`` is called however it ends."""
@@ -49,17 +50,17 @@ class TickRunner:
 
     async def _run_ticks(self, stop: Any) -> None:
         clock, pause = self._history.clock, FIRST_PAUSE
-        since = clock.now()
+        self._since = clock.now()
         while not stop.is_set():
             now = clock.now()
-            found = await self._attempt(since, patient=pause < LONGEST_PAUSE)
+            found = await self._attempt(patient=pause < LONGEST_PAUSE)
             if found == AGAIN:
                 await self._history.flavour.waited(stop, clock.nap(clock.now() + pause))
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue
             pause, self._logged = FIRST_PAUSE, ""
             if found == DONE:
-                since = max(since, now)  # even if the store loses its memory, what is settled by now is not run again
+                self._since = max(self._since, now)
                 await self._sleep(stop, now)
 
     async def _sleep(self, stop: Any, now: float) -> None:
@@ -72,19 +73,20 @@ class TickRunner:
             now = moment
             await self._history.flavour.waited(stop, clock.nap(tick))
 
-    async def _attempt(self, since: float, patient: bool) -> str:
+    async def _attempt(self, patient: bool) -> str:
         """Run the next due tick, if there is one. With ``patient`` the lease is left alone while another process runs a
         tick: a try would only disturb it."""
         try:
-            due = await self._history.due(since)
+            due = await self._history.due(self._since)
             if due is None:
                 return DONE
             if due.busy and patient:
                 return AGAIN
             async with self._history.flavour.enter(self._lock(due.tick)) as lease:
-                claimed = await self._history.claim(lease, since)
+                claimed = await self._history.claim(lease, self._since)
                 if claimed is None:
                     return AGAIN  # only the history had to be updated
+                self._since = max(self._since, claimed.state.last)
                 await self._run(claimed)
             return RAN
         except TAKEN:

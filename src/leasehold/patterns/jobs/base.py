@@ -17,6 +17,8 @@ from leasehold._sql.errors import NO_KEY, has_code, table_errors
 from leasehold._sql.run import RunOptions, StatementFlow, run, run_within
 from leasehold._sql.transactions import transactions_of
 from leasehold.errors import Conflict, InvalidRequest, LeaseholdError, StoreUnavailable
+from leasehold.observe.events import JobMoved, JobsCounted
+from leasehold.observe.observers import Observers
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.jobs import flows
 from leasehold.patterns.jobs import table as job_table
@@ -30,6 +32,7 @@ from leasehold.stores.clock import SystemClock
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
+    from leasehold.observe.events import Observer
     from leasehold.patterns.jobs.heartbeat import HeartbeatTask, HeartbeatThread
 
 R = TypeVar("R")
@@ -57,6 +60,7 @@ class BaseJobs:
         retry: Backoff = RETRY,
         hold: Any = None,
         name: str | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         self._columns = JobColumns(table, columns, states)
         self.table = self._columns.table
@@ -65,6 +69,7 @@ class BaseJobs:
             raise InvalidRequest(f"retry is a leasehold.Backoff, not {type(retry).__name__}")
         self.retry = retry
         self._hold = self._coordinator(hold)
+        self._observers = Observers([*(() if hold is None else hold._engine.observers.observers), *observers])
         self.name = _words(process_prefix() if name is None else name, "name", 255)
         self._begin = transactions_of(engine, self._require_flavour)
         self._statements: ClaimStatements | None = None
@@ -230,6 +235,22 @@ class BaseJobs:
             found = lock(blake2b(repr(part).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest())
         return found.try_acquire()
 
+    # ------------------------------------------------------------ for observers
+
+    def _observed(self) -> bool:
+        return bool(self._observers.observers)
+
+    def _report(self, outcome: str) -> None:
+        if self._observers.observers:
+            self._observers.notify(JobMoved(self.table, outcome))
+
+    def _report_claims(self, rows: list[JobRow]) -> None:
+        """Jobs that were claimed. One that the claim found dead had a worker that vanished in its last attempt."""
+        if self._observers.observers:
+            for row in rows:
+                taken = "taken_over" if row["expired"] else "claimed"
+                self._report(taken if self._state(row) == "running" else "dead")
+
     # ------------------------------------------------------------ for operators
 
     def _count_flow(self) -> Flow[dict[str, int]]:
@@ -241,7 +262,10 @@ class BaseJobs:
                 found["expired"] += int(expired or 0) if ours == "running" else 0
             return found
 
-        return self._query(work, None, alone=True)
+        counts = yield from self._query(work, None, alone=True)
+        if self._observers.observers:
+            self._observers.notify(JobsCounted(self.table, counts))
+        return counts
 
     def _get_flow(self, job_id: Any) -> Flow[Any]:
         def work(known: ClaimStatements) -> StatementFlow[list[JobRow]]:

@@ -7,6 +7,7 @@ MariaDB      has no UPDATE ... RETURNING: rows are locked, skipping those of oth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from leasehold._sql.rows import unique_indexes
@@ -19,18 +20,26 @@ from leasehold.patterns.jobs.table import JobColumns, JobRow, TableLayout
 
 class JobClaim:
     """How many jobs, for which owner, for how long; of one queue, or one job alone. ``most`` is the number of attempts
-    after which a job is dead."""
+    after which a job is dead. ``observed``: each row says in ``expired`` whether another worker's lease ran out."""
 
-    __slots__ = ("count", "lease", "most", "only", "owner", "queue")
+    __slots__ = ("count", "lease", "most", "observed", "only", "owner", "queue")
 
     def __init__(
-        self, count: int, owner: str, lease: float, most: int, queue: str | None = None, only: Any = None
+        self,
+        count: int,
+        owner: str,
+        lease: float,
+        most: int,
+        queue: str | None = None,
+        only: Any = None,
+        observed: bool = False,
     ) -> None:
         self.count, self.owner, self.lease, self.most, self.queue, self.only = count, owner, lease, most, queue, only
+        self.observed = observed
 
     def shape(self) -> tuple[Any, ...]:
         """What the text of the statement depends on."""
-        return ("claim", self.count, self.most, self.queue is None, self.only is None)
+        return ("claim", self.count, self.most, self.queue is None, self.only is None, self.observed)
 
     def pick_values(self) -> list[Any]:
         """The values of one pick."""
@@ -44,17 +53,25 @@ class ReturningJobStatements(JobStatements):
         """-> the rows as they are now, those that are dead because of it included."""
         values = [*claim.pick_values() * 2, *self.claim_values(claim.owner, claim.lease)]
         found = yield self.cached(claim.shape(), lambda: self._claim(claim), values, True)
-        rows = self.rows(found.rows)
+        rows = self._with_expired(found.rows) if claim.observed else self.rows(found.rows)
         return sorted(rows, key=lambda row: (str(row.get("run_at", "")), row["id"])) if len(rows) > 1 else rows
 
     def _claim(self, claim: JobClaim) -> str:
         """Its values are in the order of ``claim``: picks first."""
-        both = "SELECT picked FROM expired UNION ALL SELECT picked FROM ready"
+        both, row, once = "SELECT picked FROM expired UNION ALL SELECT picked FROM ready", self.row, ""
+        if claim.observed:  # evaluated once: SQLite would look again after the update, and find none
+            row, once = f"{row}, {self.column('id')} IN (SELECT picked FROM expired)", "MATERIALIZED "  # noqa: S608 - quoted names
         return (
-            f"WITH expired AS ({self._pick('expired', claim)}), ready AS ({self._pick('ready', claim)}) "  # noqa: S608 - quoted names
+            f"WITH expired AS {once}({self._pick('expired', claim)}), ready AS ({self._pick('ready', claim)}) "  # noqa: S608 - quoted names
             f"UPDATE {self.table} SET {', '.join(self.claim_sets(claim.most))} "
-            f"WHERE {self.column('id')} {self.dialect.among(f'{both} LIMIT {claim.count}')} RETURNING {self.row}"
+            f"WHERE {self.column('id')} {self.dialect.among(f'{both} LIMIT {claim.count}')} RETURNING {row}"
         )
+
+    def _with_expired(self, found: Sequence[tuple[Any, ...]]) -> list[JobRow]:
+        rows = self.rows([tuple(one)[:-1] for one in found])
+        for row, one in zip(rows, found, strict=True):
+            row["expired"] = bool(one[-1])
+        return rows
 
     def _pick(self, which: str, claim: JobClaim) -> str:
         due = self.due(which, claim.queue is not None, claim.only is not None)
@@ -92,7 +109,7 @@ class MariaDBJobStatements(JobStatements):
             rest = claim.count - len(rows)
             if rest > 0:
                 found = yield self._pick(which, claim, rest)
-                rows += self.rows(found.rows)
+                rows += [{**row, "expired": which == "expired"} for row in self.rows(found.rows)]
         tries = "attempts" if self.has("attempts") else "version"
         state = self.columns.state
         dead = [one for one in rows if state(one["state"]) == "running" and (one[tries] or 0) >= claim.most]

@@ -120,9 +120,10 @@ def claim(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
     if jobs._hold is not None:
         return (yield from _claim_with_leases(jobs, count, queue))
     for _ in range(ROUNDS):
-        wanted = JobClaim(count, jobs.name, jobs.lease, jobs.retry.attempts, queue)
+        wanted = JobClaim(count, jobs.name, jobs.lease, jobs.retry.attempts, queue, observed=jobs._observed())
         sent = jobs._now()
         rows = yield from _claim_rows(jobs, wanted)
+        jobs._report_claims(rows)
         found = [jobs._new_job(row, sent) for row in jobs._alive(rows)]
         if found or not rows:
             return found
@@ -176,9 +177,10 @@ def _claim_one(jobs: BaseJobs, job_id: Any, queue: str | None) -> Flow[list[Any]
         pass
     found: list[Any] = []
     try:
-        wanted = JobClaim(1, jobs.name, jobs.lease, jobs.retry.attempts, queue, only=job_id)
+        wanted = JobClaim(1, jobs.name, jobs.lease, jobs.retry.attempts, queue, job_id, jobs._observed())
         sent = jobs._now()
         rows = yield from _claim_rows(jobs, wanted)
+        jobs._report_claims(rows)
         found = [jobs._new_job(row, sent, lease) for row in jobs._alive(rows)]
     finally:
         if lease is not None and not found:
@@ -222,6 +224,7 @@ def extend(jobs: BaseJobs, job: BaseJob, lease: float) -> Flow[None]:
     job.deadline = min(job.deadline, sent + lease)
     lost = yield from retried(jobs, lambda: heartbeat(jobs, [(job, lease)]))
     if lost:
+        jobs._report("refused")
         raise refused(job, lost[0][1])
     job._confirmed(sent, lease)
     jobs._heart.moved(job)
@@ -230,8 +233,11 @@ def extend(jobs: BaseJobs, job: BaseJob, lease: float) -> Flow[None]:
 # ---------------------------------------------------------------- ended
 
 
-def settle(jobs: BaseJobs, job: BaseJob, state: str, row: JobRow, pause: float | None, tx: Any) -> Flow[None]:
-    """To another state, if the job is still ours. It may be repeated: a version belongs to one owner."""
+def settle(
+    jobs: BaseJobs, job: BaseJob, state: str, row: JobRow, pause: float | None, tx: Any, outcome: str
+) -> Flow[None]:
+    """To another state, if the job is still ours. It may be repeated: a version belongs to one owner. ``outcome`` is
+    what observers are told."""
     job._require_mine()
 
     def work(statements: ClaimStatements) -> StatementFlow[None]:
@@ -250,8 +256,13 @@ def settle(jobs: BaseJobs, job: BaseJob, state: str, row: JobRow, pause: float |
         else:
             passing = (StoreUnavailable, OutcomeUnknown)
             yield from retried(jobs, lambda: jobs._query(work, None, alone=True), passing)
+    except StaleOwner:
+        jobs._report("refused")
+        raise
     finally:
         job.settling = False
+    if job.state == "running":  # else it is repeated
+        jobs._report(outcome)
     lease = job._ended(state, tx is not None)
     if lease is not None:
         yield from give_back(lease)

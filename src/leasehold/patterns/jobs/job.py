@@ -177,18 +177,18 @@ class BaseJob:
         if result is not None:
             self._jobs._columns.require("result", "complete(result)")
             row["result"] = encoded(result, "result")
-        return flows.settle(self._jobs, self, "done", row, None, tx)
+        return flows.settle(self._jobs, self, "done", row, None, tx, "completed")
 
     def _fail_flow(self, error: object, retry: bool, tx: Any) -> Flow[None]:
         row: JobRow = {"error": error_text(error)}
         pause = next(itertools.islice(self._jobs.retry, max(self.attempts - 1, 0), None), None)
         if not retry or pause is None:
-            return flows.settle(self._jobs, self, "dead", row, None, tx)
-        return flows.settle(self._jobs, self, "ready", row, pause, tx)
+            return flows.settle(self._jobs, self, "dead", row, None, tx, "dead")
+        return flows.settle(self._jobs, self, "ready", row, pause, tx, "failed")
 
     def _release_flow(self, tx: Any) -> Flow[None]:
         row: JobRow = {"attempts": max(self.attempts - 1, 0)} if "attempts" in self._found else {}
-        return flows.settle(self._jobs, self, "ready", row, 0.0, tx)
+        return flows.settle(self._jobs, self, "ready", row, 0.0, tx, "released")
 
     def _heartbeat_flow(self, lease: Any) -> Flow[None]:
         length = self.lease if lease is None else ttl_ms(lease, "lease") / 1000

@@ -34,7 +34,8 @@ class Jobs(BaseJobs):
     A claimed job is its worker's for ``lease``; heartbeats prolong that. Then another worker may claim it, with the
     next version, and a worker with an older one is refused. A failed job is tried again after the pauses of ``retry``,
     as often as it says; then it is dead. With ``hold``, a coordinator, a worker takes a lease before it claims a job in
-    the database. ``name`` is what the owner column shows.
+    the database. ``name`` is what the owner column shows. ``observers`` are told what happens to jobs (``JobMoved``)
+    and what ``counts()`` has found; those of ``hold`` are as well.
 
     >>> jobs = Jobs("app.db")
     >>> jobs.create()
@@ -131,7 +132,8 @@ class Jobs(BaseJobs):
                 raise
 
     def counts(self) -> dict[str, int]:
-        """How many are in each state; ``expired`` are those of the running ones whose lease has run out."""
+        """How many are in each state; ``expired`` are those of the running ones whose lease has run out. Observers are
+        told as well: to have them as a metric, call this now and then, in one process."""
         return run(self._count_flow())
 
     def get(self, job_id: Any) -> Job | None:

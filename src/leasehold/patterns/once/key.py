@@ -27,6 +27,8 @@ from leasehold._runtime.engine import CLOSED
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import label
 from leasehold.observe import log
+from leasehold.observe.events import OnceServed
+from leasehold.patterns.errors import KeyReused
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.once import record
 from leasehold.patterns.results.result_store import DAY_MS, Entry, ResultStore
@@ -177,9 +179,14 @@ class BaseKey:
         if known is None:
             self._tries = 1
             return False
-        known.check(self._fingerprint)
+        try:
+            known.check(self._fingerprint)
+        except KeyReused:
+            self._report("conflict")
+            raise
         if known.done:
             self._found = known
+            self._report("replay")
             return True
         self._tries = known.tries + 1
         return False
@@ -188,6 +195,12 @@ class BaseKey:
         text, keep = record.running(self._fingerprint, self._tries), self._options.running_ms / 1000
         await self._options.flavour.resolve(self._options.results.write(lease, text, keep))
         self._lease, self._process, self._phase = lease, os.getpid(), RUNNING
+        self._report("again" if self.interrupted else "first")
+
+    def _report(self, outcome: str) -> None:
+        observers, name = self._lock._engine.observers, self._lock._name
+        if observers.observers:
+            observers.notify(OnceServed(name.kind, name.id_hash, outcome))
 
     async def _failed(self, error: BaseException) -> None:
         """The body raised. A cancellation or an interrupt leaves the key as it is: how far the work came is not known.

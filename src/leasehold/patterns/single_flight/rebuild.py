@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from leasehold._core.names import Name
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.observe import log
+from leasehold.observe.events import FlightServed
+from leasehold.observe.observers import Observers
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.results.result_store import ResultStore
 from leasehold.patterns.serialization import load_value, may_be_too_large
@@ -47,6 +49,7 @@ class RebuildFunction:
     kwargs: dict[str, Any]
     serializer: Any
     unkept: list[Any] = field(default_factory=list)  # a value that this call made and that could not be kept
+    ran: bool = False  # the function was called, and not only the outcome of another call used
 
 
 class CurrentRebuild:
@@ -75,6 +78,7 @@ class Rebuilder:
     lease_as: str | None
     make_lock: Callable[[Name, float | None], Any]
     coordinator: object
+    observers: Observers
 
     async def read(self, name: Name) -> CachedValue | None:
         """What is cached, without a lease."""
@@ -92,7 +96,7 @@ class Rebuilder:
             try:
                 cached = await self._open(lease)
                 newer = self._result_of(cached, name, work) if cached and cached.fence > newer_than else None
-                return newer or await self._call_and_store(lease, cached, work)
+                return newer or await self._call_and_store(name, lease, cached, work)
             finally:
                 shared.close()
 
@@ -114,18 +118,25 @@ class Rebuilder:
     async def call_without_lease(self, name: Name, work: RebuildFunction) -> FlightResult:
         """Call the function without a lease, and store nothing."""
         with self._marked_current(name):
-            return await self._call(name.text, work, None)
+            return await self._call(name, work, None)
 
-    async def _call(self, resource: str, work: RebuildFunction, lease: Any) -> FlightResult:
+    async def _call(self, name: Name, work: RebuildFunction, lease: Any) -> FlightResult:
         """Call the function. A value that cannot be kept is returned to its own caller all the same."""
         kwargs = work.kwargs if self.lease_as is None else {**work.kwargs, self.lease_as: lease}
+        work.ran = True
         outcome = await self.flavour.call(work.function, work.args, kwargs)
+        self.report(name, "rebuilt" if outcome.error is None else "error")
         if outcome.error is not None:
             return FlightResult(error=outcome.error)
         try:
             return FlightResult(value_text(work.serializer, outcome.value, f"the result of {name_of(work.function)}()"))
         except InvalidRequest as error:
-            return _unkept_result(resource, work, lease, outcome.value, error)
+            return _unkept_result(name.text, work, lease, outcome.value, error)
+
+    def report(self, name: Name, outcome: str) -> None:
+        """What a call, or a rebuild, came to."""
+        if self.observers.observers:
+            self.observers.notify(FlightServed(name.kind, name.id_hash, outcome))
 
     # ------------------------------------------------------------ under the lease
 
@@ -151,8 +162,10 @@ class Rebuilder:
                 raise
         return results[0]
 
-    async def _call_and_store(self, lease: Any, cached: CachedValue | None, work: RebuildFunction) -> FlightResult:
-        result = await self._call(lease.resource, work, lease)
+    async def _call_and_store(
+        self, name: Name, lease: Any, cached: CachedValue | None, work: RebuildFunction
+    ) -> FlightResult:
+        result = await self._call(name, work, lease)
         if result.error is None:
             result = await self._store_value(lease, result, work)
         error = result.error

@@ -116,6 +116,7 @@ class BaseSingleFlight:
             lease_as=options.lease_as,
             make_lock=self._lock,
             coordinator=id(hold._engine),
+            observers=hold._engine.observers,
         )
         if not self._template.names:
             self._name({})  # a wrong name that is known now is reported now
@@ -176,14 +177,14 @@ class BaseSingleFlight:
             if not self._may_call_without_lease():
                 raise
             self._rebuilder.check_not_nested(name)
-            result = await self._join(name, lambda _flight, _wait: self._rebuilder.call_without_lease(name, work))
+            result = await self._join(name, work, lambda _flight, _wait: self._rebuilder.call_without_lease(name, work))
             return self._value_of(result, work)
         value = self._cached(cached, name, work)
         if value is not NOTHING:
             return value
         self._rebuilder.check_not_nested(name)
         fence = 0 if cached is None else cached.fence
-        result = await self._join(name, lambda flight, wait: self._lead(name, fence, work, wait, flight))
+        result = await self._join(name, work, lambda flight, wait: self._lead(name, fence, work, wait, flight))
         return self._value_of(result, work)
 
     def _cached(self, cached: CachedValue | None, name: Name, work: RebuildFunction) -> Any:
@@ -194,8 +195,12 @@ class BaseSingleFlight:
         value = self._readable(cached, work) if freshness.usable(cached) else NOTHING
         if value is NOTHING:
             if freshness.failed(cached):
+                self._rebuilder.report(name, "error_hit")
                 raise error_of(cached, name.text)
-        elif not freshness.is_fresh(cached) and not freshness.failed(cached):
+            return value
+        fresh = freshness.is_fresh(cached)
+        self._rebuilder.report(name, "hit" if fresh else "stale")
+        if not fresh and not freshness.failed(cached):
             self._rebuild_later(cached, name, work)
         return value
 
@@ -209,9 +214,14 @@ class BaseSingleFlight:
         run = partial(self._rebuilder.rebuild, name, cached.fence, work, 0)
         self._shared.background.start(self._key(name), name.shown, run, self._lock_options.ttl_ms / 1000)
 
-    async def _join(self, name: Name, lead: Callable[..., Coroutine[Any, Any, FlightResult]]) -> FlightResult:
+    async def _join(
+        self, name: Name, work: RebuildFunction, lead: Callable[..., Coroutine[Any, Any, FlightResult]]
+    ) -> FlightResult:
         flights = self._shared.flights
-        return await flights.join(self._key(name), lead, flights.remaining_wait(self._lock_options.wait))
+        result = await flights.join(self._key(name), lead, flights.remaining_wait(self._lock_options.wait))
+        if not work.ran:
+            self._rebuilder.report(name, "shared")
+        return result
 
     async def _lead(
         self, name: Name, fence: int, work: RebuildFunction, wait: float | None, flight: Flight

@@ -1,0 +1,164 @@
+"""``leasehold doctor``: examine the store as a program would use it, the metrics of programs, and the checklist."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import click
+
+from leasehold.cli.coordinator import failed, open_hold
+from leasehold.cli.output import CommandEnded, ExitCode, printable
+from leasehold.cli.terminal import MOST_BYTES, echo, paint, text_of, wrapped
+from leasehold.doctor import Examination, Finding, answers, antipatterns, checklist, examine
+from leasehold.doctor.checklist import FAIL, PASS, UNKNOWN, Point
+from leasehold.doctor.exposition import Exposition
+from leasehold.doctor.report import NOTE, OK, PROBLEM, SEVERITIES, WARNING
+from leasehold.errors import InvalidRequest, LeaseholdError
+
+PROBLEMS = 1  # the exit code when there are any
+SCRAPED_WITHIN = 5.0  # seconds
+COLOURS = {OK: "green", NOTE: "cyan", WARNING: "yellow", PROBLEM: "red", PASS: "green", FAIL: "red", UNKNOWN: "yellow"}
+WIDEST = max(map(len, SEVERITIES))
+
+
+def print_report(
+    url: str | None,
+    namespace: str | None,
+    as_json: bool,
+    with_checklist: bool,
+    metrics_from: str | None,
+    answers_from: str | None,
+) -> None:
+    """Examine, print, and exit with 1 when there is a problem, or a point of the checklist fails."""
+    if answers_from is not None and not with_checklist:
+        raise click.UsageError("--answers is for the checklist: add --checklist")
+    answered = _read(answers_from, answers.parse) if answers_from is not None else {}
+    metrics = _read_metrics(metrics_from) if metrics_from is not None else None
+    found = _examined(url, namespace)
+    if metrics is not None:
+        found = found._replace(report=found.report.with_findings(antipatterns.find(metrics)))
+    points = checklist.points(found, metrics, answered) if with_checklist else []
+    if as_json:
+        _print_json(found, points, with_checklist)
+    else:
+        _print(found, points, with_checklist)
+    raise SystemExit(_code(found, points))
+
+
+def print_template() -> None:
+    echo(answers.template().rstrip("\n"))
+
+
+def _examined(url: str | None, namespace: str | None) -> Examination:
+    try:
+        with open_hold(url, namespace) as hold:
+            return examine(hold)
+    except LeaseholdError as error:
+        raise failed(error) from error
+
+
+def _code(found: Examination, points: list[Point]) -> int:
+    if not found.report.reachable:
+        return ExitCode.UNAVAILABLE
+    return PROBLEMS if found.report.worst == PROBLEM or any(one.verdict == FAIL for one in points) else 0
+
+
+# ---------------------------------------------------------------- what is given
+
+
+def _read(path: str, parse: Any) -> Any:
+    text = text_of(path)
+    try:
+        return parse(text)
+    except InvalidRequest as error:
+        raise CommandEnded(ExitCode.USAGE, "failed", f"{printable(path)}: {printable(str(error))}") from None
+
+
+def _read_metrics(place: str) -> Exposition:
+    """From a file, standard input, or a URL that Prometheus scrapes."""
+    if not place.startswith(("http://", "https://")):
+        found: Exposition = _read(place, Exposition)
+        return found
+    try:
+        with urllib.request.urlopen(place, timeout=SCRAPED_WITHIN) as reply:  # noqa: S310 - the scheme was checked
+            text = reply.read(MOST_BYTES).decode("utf-8", "replace")
+        return Exposition(text)
+    except (OSError, ValueError) as error:  # InvalidRequest is a ValueError, and urllib's errors are OSErrors
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the reply
+        why = getattr(error, "reason", None) or error
+        scheme, _, rest = place.partition("://")
+        shown = f"{scheme}://{rest.rpartition('@')[2]}"  # never a password
+        raise CommandEnded(ExitCode.USAGE, "failed", f"{printable(shown)}: {printable(str(why))}") from None
+
+
+# ---------------------------------------------------------------- for programs
+
+
+def _print_json(found: Examination, points: list[Point], with_checklist: bool) -> None:
+    document = found.report.as_dict()
+    if found.trial is not None:
+        document["latency"] = {"p50": found.trial.p(0.5), "p99": found.trial.p(0.99)}
+    if with_checklist:
+        document["checklist"] = [one.as_dict() for one in points]
+    echo(json.dumps(document, indent=2))
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _print(found: Examination, points: list[Point], with_checklist: bool) -> None:
+    report = found.report
+    echo(paint(printable(f"{report.store}: {report.place}"), bold=True))
+    shown = [one for one in report.findings if not with_checklist or one.severity == PROBLEM]
+    for finding, places in _grouped(shown).items():
+        _print_finding(finding, ", ".join(one for one in places if one not in ("", report.place)))
+    for point in points:
+        _print_point(point)
+    echo()
+    echo(_summary(found, points))
+
+
+def _grouped(findings: list[Finding]) -> dict[Finding, list[str]]:
+    """The places of each finding: several servers often have the same one."""
+    groups: dict[Finding, list[str]] = {}
+    for one in findings:
+        groups.setdefault(one.at(""), []).append(one.place)
+    return groups
+
+
+def _print_finding(finding: Finding, place: str) -> None:
+    head = paint(f"{finding.severity:<{WIDEST}}", COLOURS[finding.severity])
+    where = f" [{printable(place)}]" if place else ""
+    _echo(f"{head}  {finding.check}: {printable(finding.text)}{where}", WIDEST + 2)
+    if finding.severity != OK and finding.reason:
+        _echo(f"{'':{WIDEST}}  {printable(finding.reason)}.", WIDEST + 2)
+    if finding.fix and (finding.severity != OK or finding.check == "permissions"):
+        label = "rights" if finding.check in ("permissions", "channels") else "fix"
+        _echo(f"{'':{WIDEST}}  {label}: {printable(finding.fix)}", WIDEST + 4)
+
+
+def _print_point(point: Point) -> None:
+    verdict = paint(f"{point.verdict:<{len(UNKNOWN)}}", COLOURS[point.verdict])
+    indent = len(UNKNOWN) + 6
+    _echo(f"{point.number:>2}  {verdict}  {point.title}", indent)
+    _echo(f"{'':{indent}}{printable(point.reason)}", indent)
+
+
+def _echo(line: str, indent: int) -> None:
+    for part in wrapped(line, " " * indent):
+        echo(part)
+
+
+def _summary(found: Examination, points: list[Point]) -> str:
+    counts = [_count(found.report.count(one), one) for one in (PROBLEM, WARNING, NOTE)]
+    if points:
+        counts += [f"{sum(point.verdict == one for point in points)} {one}" for one in (PASS, FAIL, UNKNOWN)]
+    return ", ".join(counts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,153 @@
+"""``leasehold ls``: what is held, sorted, once or again and again. On a terminal no name is broken in its middle."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from leasehold._core.durations import seconds
+from leasehold.cli.arguments import duration
+from leasehold.cli.coordinator import failed, open_hold, place_of
+from leasehold.cli.inspection import id_hash, located, row
+from leasehold.cli.output import CommandEnded, ExitCode, printable
+from leasehold.cli.terminal import columns_of_terminal, echo, fits, paint, table_lines
+from leasehold.coordinator import Leasehold
+from leasehold.errors import InvalidRequest, LeaseholdError
+from leasehold.primitives.inspection import Inspection
+
+HEADS = ["RESOURCE", "HOLDER", "AGE", "EXPIRES IN", "WAITERS", "FENCE"]
+LAYOUTS = ((0, True), (0, False), (1, True), (1, False), (2, False))  # own lines for the first cells; with a bar
+LEAST_PAUSE = 0.1  # seconds
+CLEAR = "\x1b[H\x1b[2J"  # the cursor to the corner, and the screen empty
+NEVER = float("inf")
+
+
+def _oldest(seen: Inspection) -> float:
+    """When the first holder began; resources that nobody holds come last."""
+    return min([one.since.timestamp() for one in seen.holders if one.since], default=NEVER)
+
+
+def _remaining(seen: Inspection) -> float:
+    return min([one.expires_in for one in seen.holders], default=NEVER)
+
+
+ORDERS: dict[str, Callable[[Inspection], Any]] = {
+    "name": lambda seen: seen.resource,
+    "age": lambda seen: (_oldest(seen), seen.resource),
+    "remaining": lambda seen: (_remaining(seen), seen.resource),
+    "waiters": lambda seen: (-len(seen.waiters), seen.resource),
+}
+
+
+def ls(
+    url: str | None,
+    namespace: str | None,
+    as_json: bool,
+    pattern: str,
+    order: str = "name",
+    long: bool = False,
+    watch: str | None = None,
+) -> None:
+    """Print everything that matches; with ``watch`` every so many seconds, until it is interrupted."""
+    pause = None if watch is None else _pause(watch, pattern)
+    try:
+        with open_hold(url, namespace) as hold:
+            listing = Listing(hold, place_of(hold, url), pattern, order, long, as_json)
+            if pause is None:
+                listing.show(listing.found())
+            else:
+                listing.watch(pause)
+    except LeaseholdError as error:
+        raise failed(error) from error
+
+
+def _pause(text: str, pattern: str) -> float:
+    try:
+        pause = seconds(duration(text), "--watch")
+    except InvalidRequest as error:
+        hint = f": write leasehold ls {click.format_filename(text)!r} --watch" if pattern == "*" else ""
+        raise CommandEnded(ExitCode.USAGE, "failed", f"{error}{hint}") from error
+    return max(pause, LEAST_PAUSE)
+
+
+class Listing:
+    """What to list, and how."""
+
+    def __init__(self, hold: Leasehold, where: str, pattern: str, order: str, long: bool, as_json: bool) -> None:
+        self._hold = hold
+        self._where = printable(where)
+        self._pattern = pattern
+        self._order = ORDERS[order]
+        self._long = long
+        self._as_json = as_json
+
+    def found(self) -> list[Inspection]:
+        return sorted(self._hold.scan(self._pattern), key=self._order)
+
+    def show(self, found: list[Inspection]) -> None:
+        if self._as_json:
+            echo(json.dumps([located(self._hold, one) for one in found], indent=2))
+        elif found:
+            echo(paint(f"In {self._where}:", dim=True))
+            for line in self._lines(found):
+                echo(line)
+        elif self._pattern == "*":
+            echo(f"Nothing is held in {self._where}.")
+        else:
+            echo(f"Nothing that is held in {self._where} matches {printable(self._pattern)}.")
+
+    def watch(self, pause: float) -> None:
+        """A store that is away is a line, and is tried again. Ctrl-C ends it, as the user's way to say so."""
+        try:
+            while True:
+                try:
+                    found = self.found()
+                except LeaseholdError as error:
+                    self._again(lambda error=error: self._unavailable(error, pause))  # type: ignore[misc]  # bound now
+                else:
+                    self._again(lambda found=found: self._show_again(found))  # type: ignore[misc]  # bound now
+                time.sleep(pause)  # what --watch asks for; Ctrl-C ends it
+        except KeyboardInterrupt:
+            raise CommandEnded(ExitCode.of_signal(2)) from None
+
+    def _again(self, show: Callable[[], None]) -> None:
+        if columns_of_terminal() is not None and not self._as_json:
+            click.echo(CLEAR, nl=False)
+        show()
+        sys.stdout.flush()
+
+    def _show_again(self, found: list[Inspection]) -> None:
+        """For programs one document in a line; in a pipe an empty line between two tables."""
+        if self._as_json:
+            echo(json.dumps([located(self._hold, one) for one in found]))
+            return
+        self.show(found)
+        if columns_of_terminal() is None:
+            echo()
+
+    def _unavailable(self, error: LeaseholdError, pause: float) -> None:
+        if self._as_json:
+            echo(json.dumps({"event": "unavailable", "message": str(error)}))
+        else:
+            echo(paint(f"The store is unavailable, and is tried again every {pause:g}s: {error}", "red"))
+
+    def _lines(self, found: list[Inspection]) -> list[str]:
+        """The first layout that fits the terminal; the last one has the least in a line."""
+        for breaks, with_bar in LAYOUTS:
+            lines = self._table(found, breaks, with_bar)
+            if fits(lines):
+                break
+        return lines
+
+    def _table(self, found: list[Inspection], breaks: int, with_bar: bool) -> list[str]:
+        rows = [row(one, with_bar) for one in found]
+        if not self._long:
+            return table_lines(HEADS, rows, breaks)
+        hashes = [id_hash(self._hold, one) or "-" for one in found]
+        longer = [[*cells, digest] for cells, digest in zip(rows, hashes, strict=True)]
+        return table_lines([*HEADS, "ID HASH"], longer, breaks)

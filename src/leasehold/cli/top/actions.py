@@ -1,0 +1,29 @@
+"""What operators do from ``leasehold top``: ask a holder to release, or take its lease away. Each is told in a line."""
+
+from __future__ import annotations
+
+from leasehold.cli.clear import operator
+from leasehold.cli.output import printable
+from leasehold.cli.terminal import elapsed
+from leasehold.coordinator import Leasehold
+from leasehold.errors import LeaseholdError
+
+
+def revoke(hold: Leasehold, resource: str, fence: int) -> str:
+    """Ask the holder that was shown."""
+    try:
+        reached = hold.revoke(resource, fence=fence, by=operator())
+    except LeaseholdError as error:
+        return f"Not asked: {error}"
+    name = printable(resource)
+    return f"The holder of {name} is asked to release it." if reached else f"The holder of {name} cannot be reached."
+
+
+def clear(hold: Leasehold, resource: str, fence: int, reason: str) -> str:
+    """Evict the holder that was shown, and no other. The resource stays closed for what remained of its lease."""
+    try:
+        done = hold.evict(resource, fence=fence, reason=reason, by=operator())
+    except LeaseholdError as error:
+        return f"Not cleared: {error}"
+    name, owner = printable(done.resource), printable(done.owner)
+    return f"{owner} no longer holds {name}, which stays closed for {elapsed(done.closed_for)}."

@@ -1,0 +1,88 @@
+"""The fewest rights with which a program can hold leases, as each server wants them written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leasehold.stores.etcd.urls import Target as EtcdTarget
+
+# ---------------------------------------------------------------- Redis
+#
+# docs/redis.md has the same line, and says what may be left out.
+
+KEY, CHANNEL = "lock:v1:{leasehold-doctor}:owner", "lock:v1:push:leasehold-doctor"
+# With arguments for a look at the rights: nothing of this is executed.
+REDIS: dict[str, tuple[str, ...]] = {
+    "evalsha": ("0" * 40, "1", KEY),
+    "eval": ("return 1", "1", KEY),
+    "subscribe": (CHANNEL,),
+    "info": (),
+    "time": (),
+    "scan": ("0",),
+    "get": (KEY,),
+    "mget": (KEY,),
+    "set": (KEY, "x"),
+    "del": (KEY,),
+    "exists": (KEY,),
+    "pttl": (KEY,),
+    "pexpire": (KEY, "1"),
+    "pexpireat": (KEY, "1"),
+    "hget": (KEY, "x"),
+    "hmget": (KEY, "x"),
+    "hgetall": (KEY,),
+    "hset": (KEY, "x", "x"),
+    "hdel": (KEY, "x"),
+    "hlen": (KEY,),
+    "hscan": (KEY, "0"),
+    "rpush": (KEY, "x"),
+    "lrange": (KEY, "0", "0"),
+    "lrem": (KEY, "0", "x"),
+    "ltrim": (KEY, "0", "0"),
+    "publish": (CHANNEL, "x"),
+}
+CLUSTER = ("cluster|slots", "asking", "ssubscribe", "spublish", "pubsub|numsub", "pubsub|shardchannels")
+SENTINEL = ("sentinel|get-master-addr-by-name", "sentinel|master")
+OPERATORS = ("scan", "ltrim")  # without them a program takes leases, and only operators miss something
+OPTIONAL = ("info", "hscan", *OPERATORS)
+PUSHES = ("subscribe", "publish")
+
+
+def redis_line(more: Sequence[str] = (), user: str = "leasehold") -> str:
+    """The ACL line of one server. ``more``: what else the store needs there."""
+    allowed = " ".join(f"+{command}" for command in (*REDIS, *more))
+    return f"ACL SETUSER {user} reset on >password ~lock:v1:* resetchannels &lock:v1:push:* {allowed}"
+
+
+def cluster_line(user: str = "leasehold") -> str:
+    return redis_line(CLUSTER, user)
+
+
+def sentinel_line(user: str = "leasehold") -> str:
+    """At each Sentinel."""
+    return f"ACL SETUSER {user} reset on >password {' '.join(f'+{command}' for command in SENTINEL)}"
+
+
+def arguments() -> list[str]:
+    """What ``permissions.lua`` takes."""
+    words = [[command, *rest] for command, rest in REDIS.items()]
+    return [one for command in words for one in (str(len(command)), *command)]
+
+
+# ---------------------------------------------------------------- etcd, ZooKeeper
+
+
+def etcd_lines(target: EtcdTarget, user: str = "app") -> list[str]:
+    """With authentication on, as root."""
+    return [
+        "etcdctl role add leasehold",
+        f"etcdctl role grant-permission leasehold readwrite --prefix=true {target.prefix}/",
+        f"etcdctl user add {user}",
+        f"etcdctl user grant-role {user} leasehold",
+    ]
+
+
+def zookeeper_lines(chroot: str, user: str = "app") -> list[str]:
+    """In zkCli.sh, by an administrator, while there is no such node."""
+    parents = chroot.split("/")[1:-1]
+    above = [f'create {"/" + "/".join(parents[: count + 1])} ""' for count in range(len(parents))]
+    return [f"addauth digest {user}:password", *above, f'create {chroot} "" auth::cdrw']
