@@ -35,7 +35,8 @@ class Mutant(NamedTuple):
 
 LOCK, BASE_LOCK, SYNC = "primitives/lock.py", "primitives/base_lock.py", "_runtime/sync.py"
 ENGINE, FLOWS, CLAIMS = "_runtime/engine.py", "_core/flows.py", "_core/claims.py"
-THREAD, LOOP, SOCKET = "stores/redis/connection.py", "stores/redis/loop_connection.py", "stores/redis/sockets.py"
+THREAD, SOCKET = "stores/redis/connection.py", "stores/redis/sockets.py"
+LOOP, LOOP_SOCKET = "stores/redis/loop_connection.py", "stores/redis/loop_socket.py"
 
 MUTANTS = [
     # ------------------------------------------------------------ an acquire that is interrupted
@@ -128,17 +129,17 @@ MUTANTS = [
     Mutant("a reply that came twice is read", SOCKET, {"self._expect_no_reply()\n": "pass\n"}),
     Mutant(
         "an interrupted socket is used, on a loop",
-        LOOP,
+        LOOP_SOCKET,
         {"        self._unsent.clear()  # whether these have left is unknown": "        return\n        # unknown"},
     ),
     Mutant(
         "a reply that is interrupted is lost, on a loop",
-        LOOP,
+        LOOP_SOCKET,
         {"future = waiting[0][0]\n": "future = waiting.popleft()[0]\n", "waiting.popleft()  # last": "pass  # last"},
     ),
     Mutant(
         "the place of a cancelled task goes to the next, on a loop",
-        LOOP,
+        LOOP_SOCKET,
         {
             "future = waiting[0][0]\n": (
                 "while len(waiting) > 1 and waiting[0][0].done():\n                        waiting.popleft()\n"

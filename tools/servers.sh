@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs the servers of the tests that are missing.   usage: tools/servers.sh [redis|postgresql|pgbouncer|mariadb|etcd|zookeeper|compiler|strace ...]
+# Installs the servers of the tests that are missing.   usage: tools/servers.sh [redis|postgresql|pgbouncer|mariadb|etcd|zookeeper|prometheus|compiler|strace|tmux ...]
 #
-# Redis, PostgreSQL, PgBouncer, MariaDB, etcd, ZooKeeper, a C compiler for the clock that tests turn under Redis, and
-# strace, which makes the disk of etcd slow; or only those that are named. On Debian and Ubuntu they are installed as root or with sudo that needs no password; otherwise the
+# Redis, PostgreSQL, PgBouncer, MariaDB, etcd, ZooKeeper, Prometheus with promtool, a C compiler for the clock that tests
+# turn under Redis, strace, which makes the disk of etcd slow, and tmux for the screen of `leasehold top`; or only those
+# that are named. On Debian and Ubuntu they are installed as root or with sudo that needs no password; otherwise the
 # command to type is printed. No service is started or enabled.
 set -eu
 
@@ -46,12 +47,20 @@ missing_zookeeper() {
     command -v java >/dev/null || echo default-jre-headless
 }
 
+missing_prometheus() {
+    { command -v prometheus && command -v promtool; } >/dev/null || echo prometheus
+}
+
 missing_compiler() {
     { command -v cc >/dev/null && [ -e /usr/include/stdio.h ]; } || echo gcc libc6-dev
 }
 
 missing_strace() {
     command -v strace >/dev/null || echo strace
+}
+
+missing_tmux() {
+    command -v tmux >/dev/null || echo tmux
 }
 
 become_root() {
@@ -98,7 +107,7 @@ disable() {
     esac
 }
 
-[ $# -gt 0 ] || set -- redis postgresql pgbouncer mariadb etcd zookeeper compiler strace
+[ $# -gt 0 ] || set -- redis postgresql pgbouncer mariadb etcd zookeeper prometheus compiler strace tmux
 for one in "$@"; do
     command -v "missing_$one" >/dev/null || fail "no such server: $one"
 done
@@ -119,3 +128,4 @@ disable redis-server
 disable postgresql
 disable pgbouncer
 disable etcd
+disable prometheus
