@@ -20,8 +20,10 @@ from benchmarks.report.machine import ROOT, facts
 from benchmarks.rounds import EFFORTS
 
 # Those with a goal come first.
-WITH_GOALS = ("pairs", "tasks", "handoffs", "leases", "embedded", "startup")
+WITH_GOALS = ("pairs", "tasks", "handoffs", "leases", "embedded", "batches", "startup")
 OTHERS = (
+    "growth",
+    "capacity",
     "postgresql",
     "consensus",
     "topologies",
@@ -34,7 +36,18 @@ OTHERS = (
     "bytecodes",
 )
 PARTS = (*WITH_GOALS, *OTHERS)
-QUICK_PARTS = ("pairs", "tasks", "handoffs", "leases", "embedded.alone", "embedded.processes", "startup")
+QUICK_PARTS = (
+    "pairs",
+    "tasks",
+    "handoffs",
+    "leases",
+    "embedded.alone",
+    "embedded.processes",
+    "batches.near",
+    "batches.far",
+    "batches.sqlite",
+    "startup",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.parts import consensus, embedded, handoffs, leases, pairs, postgresql, startup, tasks
+from benchmarks.parts import batches, consensus, embedded, handoffs, leases, pairs, postgresql, startup, tasks
 from benchmarks.peers import FLOOR, OURS, OURS_ASYNCIO, PYTHON_REDIS_LOCK, RAW, REDIS_ASYNCIO, REDIS_PY
-from benchmarks.race import FAIRNESS, HANDOFFS_PER_S
+from benchmarks.race import FAIRNESS, HANDOFFS_PER_S, WAIT_SHARES
 from benchmarks.report import markdown
 from benchmarks.report.rows import Figure, Row
+from leasehold._core.policy import MOST_PASSES
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,29 @@ def at_most(bound: float, name: str, work: str, contender: str, unit: str, peer:
 
 
 ETCD, ZOOKEEPER = consensus.ETCD_ALONE, consensus.ZOOKEEPER_ALONE
+CREWS = handoffs.CREWS
 EIGHT, SIXTY_FOUR, SQLITE = handoffs.PROCESSES, handoffs.threads_work(64), embedded.PROCESSES
 GOALS = [
     at_most(3.2, "server time of a pair, × bare pair", pairs.SYNC, OURS, pairs.SERVER_US, RAW),
     at_least(0.45, "sync pairs, × floor", pairs.SYNC, OURS, pairs.PAIRS, FLOOR),
     at_least(2.2, "sync pairs, × redis-py Lock", pairs.SYNC, OURS, pairs.PAIRS, REDIS_PY),
     at_least(2.7, "asyncio pairs, × redis.asyncio Lock", pairs.ASYNCIO, OURS_ASYNCIO, pairs.PAIRS, REDIS_ASYNCIO),
+    at_least(40, "linger= re-acquire, × redis-py Lock", pairs.LINGER, pairs.LINGERING, pairs.PAIRS, REDIS_PY),
     at_least(10, "1,000 tasks, × redis.asyncio Lock", tasks.work(1_000), OURS_ASYNCIO, pairs.PAIRS, REDIS_ASYNCIO),
     at_least(15, "64 threads, handoffs, × python-redis-lock", SIXTY_FOUR, OURS, HANDOFFS_PER_S, PYTHON_REDIS_LOCK),
     at_most(1.05, "64 threads, fairness", SIXTY_FOUR, OURS, FAIRNESS),
     at_most(1.1, "commands a handoff, 64 threads ÷ 16", handoffs.GROWTH, OURS, handoffs.GROWTH_UNIT),
     at_least(2.5, "8 processes, handoffs, × python-redis-lock", EIGHT, OURS, HANDOFFS_PER_S, PYTHON_REDIS_LOCK),
     at_most(1.05, "8 processes, fairness", EIGHT, OURS, FAIRNESS),
+    at_least(3, "8 × 8 threads, handoffs, × python-redis-lock", CREWS, OURS, HANDOFFS_PER_S, PYTHON_REDIS_LOCK),
+    at_most(2, "8 × 8 threads, wait p99, × fair share", CREWS, OURS, WAIT_SHARES),
+    at_most(
+        2,
+        "8 processes beside 64 threads, their wait p99, × fair share",
+        handoffs.BOUND,
+        handoffs.bounded(MOST_PASSES),
+        handoffs.REMOTE_WAIT,
+    ),
     at_most(
         0.35,
         "renewal of 10,000, CPU, × redis-py pipeline",
@@ -111,6 +123,20 @@ GOALS = [
             consensus.KAZOO,
         ),
         quick=False,
+    ),
+    at_least(
+        10, "100 leases, 2 ms away, × one by one", batches.FAR, batches.TOGETHER, batches.PAIRS, batches.ONE_BY_ONE
+    ),
+    at_least(
+        2,
+        "100 leases on Redis, one core, × one by one",
+        batches.NEAR,
+        batches.TOGETHER,
+        batches.PAIRS,
+        batches.ONE_BY_ONE,
+    ),
+    at_least(
+        1.8, "100 leases on SQLite, × one by one", batches.SQLITE, batches.TOGETHER, batches.PAIRS, batches.ONE_BY_ONE
     ),
     at_most(2.8, "leasehold run, start-up, × python -c pass", startup.START_UP, startup.RUN, startup.MS, startup.PASS),
 ]

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import hiredis
@@ -16,10 +17,8 @@ import redis
 import redis.asyncio
 
 import leasehold
-from benchmarks.race import Locks
-
-AsyncLocks = Callable[[int], AbstractAsyncContextManager[Any]]
-AsyncPeer = Callable[[str], AbstractAsyncContextManager[AsyncLocks]]
+from benchmarks.race import AsyncLocks, Locks
+from leasehold._core import cohort
 
 OURS, OURS_ASYNCIO = "Leasehold", "Leasehold, asyncio"
 FLOOR, RAW = "floor", "bare pair of redis-py"
@@ -46,6 +45,13 @@ def ours_reused(url: str) -> Iterator[Locks]:
     with leasehold.connect(url) as hold:
         lock = hold.lock("bench", 43, ttl=TTL)
         yield lambda number: lock
+
+
+@contextmanager
+def ours_bounded(url: str, passes: int) -> Iterator[Locks]:
+    """A cohort of this process passes a lease so many times at most, while others wait elsewhere."""
+    with patch.object(cohort, "MOST_PASSES", passes), ours(url) as locks:
+        yield locks
 
 
 @contextmanager

@@ -7,13 +7,15 @@ stays for a moment: a turn alone is so short that a second thread inside would h
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import mmap
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,12 +28,16 @@ from benchmarks.server import Usage
 Lock = AbstractContextManager[Any]
 Locks = Callable[[int], Lock]  # makes the lock of that number
 Peer = Callable[[str], AbstractContextManager[Locks]]  # opens a client at a place: a folder or a URL
+AsyncLocks = Callable[[int], AbstractAsyncContextManager[Any]]
+AsyncPeer = Callable[[str], AbstractAsyncContextManager[AsyncLocks]]
 
-INSIDE, LAST, HANDOFFS, FENCE, BROKEN, STOP, RELEASED = range(7)
-HANDOFFS_PER_S, FAIRNESS, COMMANDS = "handoffs/s", "fairness", "commands a handoff"
-MOST = 100  # parties, counted from 1
-TURNS, READY, JOURNAL = 100, 200, 300
-JOURNAL_WORDS = 1 << 16  # the latest handoffs
+INSIDE, LAST, HANDOFFS, FENCE, BROKEN, STOP, RELEASED, TAKEN = range(8)
+HANDOFFS_PER_S, TURNS_PER_S, FAIRNESS, COMMANDS = "handoffs/s", "turns/s", "fairness", "commands a handoff"
+SERVER_US, WAIT_SHARES = "Redis CPU, µs a handoff", "wait p99, × fair share"
+MOST = 1_100  # parties, counted from 1
+TURNS, READY, JOURNAL = MOST, 2 * MOST, 3 * MOST
+JOURNAL_WORDS = 1 << 16  # the latest handoffs; then of the latest turns how long each waited, and whose it was
+WAITS, WHOSE, WORDS = (JOURNAL + part * JOURNAL_WORDS for part in (1, 2, 3))
 SETTLE_SECONDS = 0.3
 STAY_EVERY, STAY_SECONDS = 128, 0.00005
 MOST_UNFAIR = 20  # times as many turns as another party, which a busy machine may keep from claiming its next
@@ -47,6 +53,18 @@ class Result(NamedTuple):
     commands: float  # for each handoff, of the server
     requests: float
     took_us: list[float]  # each of the latest handoffs
+    server_us: float = 0.0  # for each handoff, CPU of the server
+    parties: int = 0
+    share_us: float = 0.0  # how long a party waits when all wait equally long
+    waits: Sequence[tuple[int, float]] = ()  # of the latest turns: whose it was, and the µs from its claim
+
+    def turns_per_s(self) -> float:
+        """Also those that the same party had again."""
+        return self.parties * 1e6 / self.share_us
+
+    def wait_shares(self, whose: Container[int] = range(MOST)) -> float:
+        """How long these parties wait at p99, in units of the fair share."""
+        return statistics.quantiles([us for party, us in self.waits if party in whose], n=100)[98] / self.share_us
 
 
 class Broken(RuntimeError):
@@ -63,7 +81,7 @@ class Board:
     @classmethod
     def new(cls, path: Path) -> Board:
         """All zeros."""
-        path.write_bytes(bytes(8 * (JOURNAL + JOURNAL_WORDS)))
+        path.write_bytes(bytes(8 * WORDS))
         return cls(path)
 
     def __getitem__(self, word: int) -> int:
@@ -72,7 +90,7 @@ class Board:
     def __setitem__(self, word: int, value: int) -> None:
         self._words[word] = value
 
-    def turn(self, me: int, fence: int) -> None:
+    def turn(self, me: int, fence: int, claimed_ns: int = 0) -> None:
         """What the holder does: check that it is alone, and count."""
         now, words = time.monotonic_ns(), self._words
         if words[INSIDE]:
@@ -87,6 +105,10 @@ class Board:
         if fence:
             words[BROKEN] += fence <= words[FENCE]
             words[FENCE] = fence
+        turn = words[TAKEN]
+        words[WAITS + turn % JOURNAL_WORDS] = now - claimed_ns
+        words[WHOSE + turn % JOURNAL_WORDS] = me
+        words[TAKEN] = turn + 1
         words[TURNS + me] += 1
         if words[INSIDE] != me:
             words[BROKEN] += 1
@@ -105,28 +127,90 @@ class Board:
         first = max(first, last - JOURNAL_WORDS)
         return [self._words[JOURNAL + number % JOURNAL_WORDS] / 1000 for number in range(first, last)]
 
+    def waits_us(self, first: int, last: int) -> list[tuple[int, float]]:
+        """Whose these turns were, and how long it waited for each."""
+        places = [number % JOURNAL_WORDS for number in range(max(first, last - JOURNAL_WORDS), last)]
+        return [(self._words[WHOSE + place], self._words[WAITS + place] / 1000) for place in places]
+
 
 def take_turns(board: Board, me: int, locks: Locks, fenced: bool) -> None:
     """One party: take turns until the board says stop, each with a new lock object, as people write it."""
     board[READY + me] = 1
     while not board[STOP]:
+        claimed = time.monotonic_ns()
         with locks(1) as lease:
-            board.turn(me, lease.fence if fenced else 0)
+            board.turn(me, lease.fence if fenced else 0, claimed)
 
 
-def run_party(path: Path, me: int, peer: Peer, place: str, fenced: bool) -> None:
-    """One party that is a process of its own, with its own client."""
+async def take_turns_in_task(board: Board, me: int, locks: AsyncLocks, fenced: bool) -> None:
+    """The same in a task."""
+    board[READY + me] = 1
+    while not board[STOP]:
+        claimed = time.monotonic_ns()
+        async with locks(1) as lease:
+            board.turn(me, lease.fence if fenced else 0, claimed)
+
+
+def run_crew(path: Path, crew: range, peer: Peer, place: str, fenced: bool) -> None:
+    """The parties of one process, with a client that they share: a single one, or threads. What was loaded is collected
+    first: in a process that is a second old, that would take 25 ms of some contender's race, while all others wait."""
+    board = Board(path)
     with peer(place) as locks:
-        take_turns(Board(path), me, locks, fenced)
+        gc.collect()
+        if len(crew) == 1:
+            take_turns(board, crew[0], locks, fenced)
+            return
+        with ThreadPoolExecutor(len(crew)) as pool:
+            list(pool.map(lambda me: take_turns(board, me, locks, fenced), crew))
+
+
+def run_tasks(path: Path, crew: range, peer: AsyncPeer, place: str, fenced: bool) -> None:
+    """The same as tasks of one event loop."""
+
+    async def run() -> None:
+        board = Board(path)
+        async with peer(place) as locks:
+            await asyncio.gather(*[take_turns_in_task(board, me, locks, fenced) for me in crew])
+
+    asyncio.run(run())
+
+
+def run_strangers(path: Path, crew: range, peer: AsyncPeer, place: str, fenced: bool) -> None:
+    """Tasks of one event loop, each with a client of its own."""
+
+    async def one(board: Board, me: int) -> None:
+        async with peer(place) as locks:
+            await take_turns_in_task(board, me, locks, fenced)
+
+    async def run() -> None:
+        board = Board(path)
+        await asyncio.gather(*[one(board, me) for me in crew])
+
+    asyncio.run(run())
+
+
+def crews(sizes: Sequence[int]) -> list[range]:
+    """The numbers of the parties in each process."""
+    return [range(1 + sum(sizes[:number]), 1 + sum(sizes[: number + 1])) for number in range(len(sizes))]
 
 
 @contextmanager
-def processes(path: Path, peer: Peer, place: str, parties: int, fenced: bool) -> Iterator[list[Future[None]]]:
-    """Each party is a process. When something went wrong they are ended: next the files of their lock are deleted."""
-    others, pool = active_children(), ProcessPoolExecutor(parties, FORKED)
+def processes(
+    path: Path,
+    peer: Any,
+    place: str,
+    parties: int,
+    fenced: bool,
+    sizes: Sequence[int] = (),
+    run: Callable[[Path, range, Any, str, bool], None] = run_crew,
+) -> Iterator[list[Future[None]]]:
+    """Each party is a process, or ``sizes`` says how many of them each process has, which ``run`` lets take turns. When
+    something went wrong they are ended: next the files of their lock are deleted."""
+    sizes = sizes or [1] * parties
+    others, pool = active_children(), ProcessPoolExecutor(len(sizes), FORKED)
     with _ended(pool):
         try:
-            yield [pool.submit(run_party, path, me, peer, place, fenced) for me in range(1, parties + 1)]
+            yield [pool.submit(run, path, crew, peer, place, fenced) for crew in crews(sizes)]
         except BaseException:
             for process in set(active_children()).difference(others):
                 process.terminate()
@@ -153,13 +237,13 @@ def _ended(pool: Executor) -> Iterator[None]:
 
 
 def race(
-    peer: Peer,
+    peer: Peer | AsyncPeer,
     place: str,
     folder: Path,
     parties: int,
     seconds: float,
     *,
-    crowd: Callable[[Path, Peer, str, int, bool], AbstractContextManager[list[Future[None]]]] = processes,
+    crowd: Callable[[Path, Any, str, int, bool], AbstractContextManager[list[Future[None]]]] = processes,
     usage: Callable[[], Usage] = lambda: Usage(0, 0, 0.0, 0),
     fenced: bool = False,
 ) -> Result:
@@ -171,7 +255,10 @@ def race(
     board = Board.new(folder / "board")
     with crowd(folder / "board", peer, place, parties, fenced) as futures:
         try:
-            _await_start(board, futures)
+            _await(board, READY, parties, futures)
+            if fenced:  # then everybody gets a turn
+                _await(board, TURNS, parties, futures)
+            time.sleep(SETTLE_SECONDS)  # what starting them left to do must not be part of the race
             result, turns = _watch(board, parties, seconds, usage)
         finally:
             board[STOP] = 1
@@ -184,16 +271,16 @@ def race(
     return result
 
 
-def _await_start(board: Board, futures: list[Future[None]]) -> None:
+def _await(board: Board, words: int, parties: int, futures: list[Future[None]]) -> None:
+    """Until the word of each party is set."""
     until = time.monotonic() + 60
-    while not all(board[READY + me] for me in range(1, len(futures) + 1)):
+    while not all(board[words + me] for me in range(1, parties + 1)):
         for future in futures:
             if future.done():
                 future.result()
         if time.monotonic() > until:
             raise RuntimeError("a party did not start")
         time.sleep(0.01)
-    time.sleep(SETTLE_SECONDS)
 
 
 def check_order(turns: Sequence[int]) -> None:
@@ -206,14 +293,16 @@ def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage
     """What was measured, and how many turns each party had."""
     mine = [TURNS + me for me in range(1, parties + 1)]
     used, first, began = usage(), board[HANDOFFS], time.monotonic()
+    first_turn = board[TAKEN]
     turns = [board[word] for word in mine]
     time.sleep(seconds)
     spent, last, ended = usage().since(used), board[HANDOFFS], time.monotonic()
     gained = [board[word] - before for word, before in zip(mine, turns, strict=True)]
-    handoffs = last - first
+    waits = board.waits_us(first_turn, board[TAKEN])
+    handoffs = last - first if parties > 1 else len(waits)  # one alone hands it to itself
     if handoffs < 2:
         raise Broken(f"{handoffs} handoffs in {seconds} s: a party is stuck")
-    took_us = board.journal_us(first, last)
+    took_us = board.journal_us(first, last) if parties > 1 else [us for _, us in waits]
     percent = statistics.quantiles(took_us, n=100)
     result = Result(
         handoffs / (ended - began),
@@ -223,6 +312,10 @@ def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage
         spent.commands / handoffs,
         spent.requests / handoffs,
         took_us,
+        spent.cpu_ms * 1000 / handoffs,
+        parties,
+        parties * (ended - began) * 1e6 / sum(gained),
+        waits,
     )
     return result, gained
 

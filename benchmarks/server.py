@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,14 @@ def usage(client: redis.Redis) -> Usage:
     return Usage(sum(calls), info["total_reads_processed"], cpu_ms, info["used_memory"])
 
 
+def execution(client: redis.Redis, *commands: str) -> tuple[int, float]:
+    """How many scripts it has run, and the µs that it took to execute scripts and these plain commands. What a script
+    calls is part of the script, so a command that scripts call as well must not be named."""
+    stats: Any = client.info("commandstats")
+    known = {name: stats.get(f"cmdstat_{name}", {"calls": 0, "usec": 0}) for name in (*SCRIPTS, *commands)}
+    return sum(known[name]["calls"] for name in SCRIPTS), sum(one["usec"] for one in known.values())
+
+
 @contextmanager
 def one_core(*servers: int) -> Iterator[None]:
     """This process, these, and all that are started meanwhile on one core: what is measured then is work, not the
@@ -64,10 +72,11 @@ def _pin(servers: tuple[int, ...], cores: set[int]) -> None:
 class Server:
     """A server that runs inside its ``with`` block."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         if shutil.which("redis-server") is None:
             raise SystemExit("redis-server is not installed: tools/servers.sh does it")
         self.port = _free_port()
+        self._environment = {**os.environ, **(environment or {})}
         self._stack = ExitStack()
 
     @property
@@ -84,11 +93,8 @@ class Server:
         return usage(self._client)
 
     def execution(self, *commands: str) -> tuple[int, float]:
-        """How many scripts it has run, and the µs that it took to execute scripts and these plain commands. What a
-        script calls is part of the script, so a command that scripts call as well must not be named."""
-        stats: Any = self._client.info("commandstats")
-        known = {name: stats.get(f"cmdstat_{name}", {"calls": 0, "usec": 0}) for name in (*SCRIPTS, *commands)}
-        return sum(known[name]["calls"] for name in SCRIPTS), sum(one["usec"] for one in known.values())
+        """As the function of this name says."""
+        return execution(self._client, *commands)
 
     def empty(self) -> None:
         """Delete every key, so that the next contender does not find those of the last."""
@@ -102,7 +108,7 @@ class Server:
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             command = ["redis-server", "--port", str(self.port), "--dir", folder, *SETTINGS]
-            self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=self._environment)
             stack.callback(self._stop)
             self._client = stack.enter_context(redis.Redis(port=self.port))
             self._await_start()

@@ -5,17 +5,18 @@ run. Fairness is the most turns of a party divided by the fewest; 1 is fair."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import foreign, peers, race
 from benchmarks.peers import OURS, PYTHON_REDIS_LOCK
-from benchmarks.race import COMMANDS, HANDOFFS_PER_S, Peer, Racer
-from benchmarks.report.rows import Axis, Chart, Figure, Points, Result, Row, ecdf
+from benchmarks.race import COMMANDS, HANDOFFS_PER_S, WAIT_SHARES, Peer, Racer
+from benchmarks.report.rows import Axis, Chart, Figure, Points, Result, Row, compare, ecdf
 from benchmarks.rounds import Setup
 from benchmarks.server import Server
+from leasehold._core.policy import MOST_PASSES
 
 CONTENDERS: dict[str, Peer] = {
     PYTHON_REDIS_LOCK: peers.python_redis_lock,
@@ -23,6 +24,11 @@ CONTENDERS: dict[str, Peer] = {
     OURS: peers.ours,
 }
 PROCESSES = "8 processes on one lock"
+CREWS = "8 processes with 8 threads each on one lock"
+BOUND = "64 threads of one process and 8 other processes on one lock"
+LOCAL, REMOTE = range(1, 65), range(65, 73)  # the parties of the latter
+REMOTE_WAIT, LOCAL_WAIT = f"{WAIT_SHARES}, of the 8", f"{WAIT_SHARES}, of the 64"
+PASSES = (MOST_PASSES // 2, MOST_PASSES, 2 * MOST_PASSES)
 SUMMARY = "Handoffs/s, threads of one process on one lock"
 GROWTH, GROWTH_UNIT = "Cost of more waiters", f"{COMMANDS}, 64 threads ÷ 16"
 
@@ -75,21 +81,67 @@ def processes(setup: Setup) -> Result:
     return Result(race.race_rows(PROCESSES, found, PYTHON_REDIS_LOCK), [chart])
 
 
-def _racers(setup: Setup, server: Server, crowd: Any) -> dict[str, Racer]:
+def crews(setup: Setup) -> Result:
+    """Processes with threads: a lease passes within each of them, and from one to the next."""
+    with Server() as server:
+        crowd = partial(race.processes, sizes=[8] * 8)
+        found = race.compete(setup, _racers(setup, server, crowd), 64)
+    rows = race.race_rows(CREWS, found, PYTHON_REDIS_LOCK)
+    shares = {name: [one.wait_shares() for one in many] for name, many in found.items()}
+    return Result([*rows, *compare(CREWS, WAIT_SHARES, shares)])
+
+
+def bounded(passes: int) -> str:
+    """The contender that passes a lease so many times."""
+    return f"{OURS}, {passes} passes"
+
+
+def bound(setup: Setup) -> Result:
+    """What those wait who are alone in their process, while a crowd passes a lease on in another."""
+    contenders = {PYTHON_REDIS_LOCK: peers.python_redis_lock} | {
+        bounded(passes): partial(peers.ours_bounded, passes=passes) for passes in PASSES
+    }
+    with Server() as server:
+        crowd = partial(race.processes, sizes=[len(LOCAL), *[1] * len(REMOTE)])
+        found = race.compete(setup, _racers(setup, server, crowd, contenders), len(LOCAL) + len(REMOTE))
+    rows = compare(
+        BOUND,
+        HANDOFFS_PER_S,
+        {name: [one.handoffs_per_s for one in many] for name, many in found.items()},
+        PYTHON_REDIS_LOCK,
+    )
+    columns: dict[str, Callable[[race.Result], float]] = {
+        REMOTE_WAIT: lambda one: one.wait_shares(REMOTE),
+        "ms": lambda one: one.wait_shares(REMOTE) * one.share_us / 1000,
+        LOCAL_WAIT: lambda one: one.wait_shares(LOCAL),
+        "turns of one of the 8 ÷ one of the 64": _remote_turns,
+        COMMANDS: lambda one: one.commands,
+    }
+    for unit, figure in columns.items():
+        rows += compare(BOUND, unit, {name: [figure(one) for one in many] for name, many in found.items()})
+    return Result(rows)
+
+
+def _remote_turns(one: race.Result) -> float:
+    remote = sum(party in REMOTE for party, _ in one.waits)
+    return (remote / len(REMOTE)) / ((len(one.waits) - remote) / len(LOCAL))
+
+
+def _racers(setup: Setup, server: Server, crowd: Any, contenders: Mapping[str, Peer] = CONTENDERS) -> dict[str, Racer]:
     def run(name: str, folder: Path, parties: int) -> race.Result:
         server.empty()
         return race.race(
-            CONTENDERS[name],
+            contenders[name],
             server.url(),
             folder,
             parties,
             setup.effort.race_seconds,
             crowd=crowd,
             usage=server.usage,
-            fenced=name == OURS,
+            fenced=name.startswith(OURS),
         )
 
-    return {name: partial(run, name) for name in CONTENDERS}
+    return {name: partial(run, name) for name in contenders}
 
 
 def _against_waiters(setup: Setup, name: str, title: str, unit: str, lines: Mapping[str, Points]) -> Chart:
@@ -105,4 +157,4 @@ def _growth(costs: dict[float, float]) -> list[Row]:
     return [Row(GROWTH, OURS, GROWTH_UNIT, Figure(growth, growth, growth))]
 
 
-PIECES = {"threads": threads, "processes": processes}
+PIECES = {"threads": threads, "processes": processes, "crews": crews, "bound": bound}

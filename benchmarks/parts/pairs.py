@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 
+import leasehold
 from benchmarks import foreign, peers
 from benchmarks.peers import (
     FLOOR,
@@ -23,10 +24,8 @@ from benchmarks.peers import (
     RAW,
     REDIS_ASYNCIO,
     REDIS_PY,
-    AsyncLocks,
-    AsyncPeer,
 )
-from benchmarks.race import Lock, Locks, Peer
+from benchmarks.race import AsyncLocks, AsyncPeer, Lock, Locks, Peer
 from benchmarks.report.rows import Result, compare, ecdf
 from benchmarks.rounds import Meter, Run, Setup, costs, interleave, rates, sized
 from benchmarks.rounds import pairs as repeated_pairs
@@ -34,8 +33,11 @@ from benchmarks.server import Server
 
 SYNC = "One thread, client and Redis on one core"
 ASYNCIO = "One asyncio task, client and Redis on one core"
+LINGER = "One thread that takes the same lock again and again, one core"
+LINGERING, LINGERING_REUSED = f"{OURS}, linger", f"{OURS}, linger, one lock object"
 LATENCY = "How long a pair takes, one thread, one core"
 PAIRS, SERVER_US, SERVER_CPU = "pairs/s", "Redis executes, µs", "Redis CPU, µs"
+REQUESTS = "requests a pair"
 SAMPLES = 20_000  # of a latency, at most
 
 CONTENDERS: dict[str, Peer] = {
@@ -78,6 +80,41 @@ def on_asyncio(setup: Setup) -> Result:
         series = interleave(setup, runs, counts, setup.effort.rounds, _meters(server))
     rows = rates(ASYNCIO, PAIRS, series, FLOOR, REDIS_ASYNCIO, cpu=True)
     return Result(rows + costs(ASYNCIO, SERVER_US, series) + costs(ASYNCIO, SERVER_CPU, series))
+
+
+def linger(setup: Setup) -> Result:
+    """One thread, and a lease that stays with its process for a second. Fences are checked meanwhile."""
+    with Server() as server, server.one_core(), ExitStack() as stack:
+        opened = {
+            name: stack.enter_context(peer(server.url()))
+            for name, peer in {REDIS_PY: peers.redis_py, OURS: peers.ours}.items()
+        }
+        hold = stack.enter_context(leasehold.connect(server.url()))
+        lock = hold.lock("bench", "reused", ttl=peers.TTL, linger=1)
+        runs: dict[str, Run] = {name: repeated_pairs(partial(locks, 42)) for name, locks in opened.items()}
+        runs[LINGERING] = _fenced_pairs(lambda: hold.lock("bench", "linger", ttl=peers.TTL, linger=1))
+        runs[LINGERING_REUSED] = _fenced_pairs(lambda: lock)
+        for run in runs.values():
+            run(100)  # the watchdog listens by then
+        counts = sized(runs, setup.effort.seconds)
+        meters: dict[str, Meter] = {REQUESTS: lambda name: server.usage().requests}
+        series = interleave(setup, runs, counts, setup.effort.rounds, meters)
+    return Result(rates(LINGER, PAIRS, series, REDIS_PY, cpu=True) + costs(LINGER, REQUESTS, series))
+
+
+def _fenced_pairs(make: Callable[[], leasehold.Lock]) -> Run:
+    last = 0
+
+    def run(count: int) -> None:
+        nonlocal last
+        for _ in range(count):
+            with make() as lease:
+                fence = lease.fence
+                if fence <= last:
+                    raise RuntimeError(f"the fence {fence} follows {last}")
+                last = fence
+
+    return run
 
 
 def _meters(server: Server) -> dict[str, Meter]:
@@ -176,4 +213,4 @@ def async_run(runner: asyncio.Runner, locks: AsyncLocks, tasks: int = 1) -> Run:
     return run
 
 
-PIECES = {"sync": sync, "asyncio": on_asyncio, "latency": latency}
+PIECES = {"sync": sync, "asyncio": on_asyncio, "linger": linger, "latency": latency}

@@ -11,7 +11,8 @@ from functools import partial
 
 from benchmarks import peers
 from benchmarks.parts.pairs import PAIRS, async_run, on_loop
-from benchmarks.peers import COMPARE_AND_DELETE, OURS_ASYNCIO, POOL, REDIS_ASYNCIO, AsyncPeer
+from benchmarks.peers import COMPARE_AND_DELETE, OURS_ASYNCIO, POOL, REDIS_ASYNCIO
+from benchmarks.race import AsyncPeer
 from benchmarks.report.rows import Result
 from benchmarks.rounds import Run, Setup, interleave, rates, sized
 from benchmarks.server import Server
