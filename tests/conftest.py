@@ -5,7 +5,10 @@ import os
 import shutil
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.hard_limit import HardLimit
 
 pytest_plugins = [
     "pytester",
@@ -39,6 +42,11 @@ def memory_for_folders() -> str:
 
 if _memory := memory_for_folders():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _memory)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run comes to its end, whatever hangs."""
+    config.pluginmanager.register(HardLimit(soak=config.getoption("-m") == "soak"))
 
 
 gc.disable()  # nothing is garbage while tests are collected

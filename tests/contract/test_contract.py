@@ -14,6 +14,7 @@ import pytest
 import leasehold.stores
 import tests.contract.cases.all  # more cases
 import tests.contract.cases.election
+import tests.contract.cases.many
 import tests.contract.cases.operators
 import tests.contract.cases.rwlock
 import tests.contract.cases.semaphore
@@ -65,6 +66,7 @@ NEEDS: dict[str, tuple[str, Step]] = {
     "tests.contract.cases.all": ("groups", lambda hold: hold.all(hold.lock("a"), hold.lock("b"))),
     "tests.contract.cases.rwlock": ("shared", lambda hold: hold.rwlock("job")),
     "tests.contract.cases.semaphore": ("shared", lambda hold: hold.semaphore("job", limit=2)),
+    "a_batch_of_readers_and_permits": ("shared", lambda hold: hold.rwlock("job")),
     "a_ticket_hands_the_lease_over": ("handover", transferred),
     "a_ticket_is_good_once": ("handover", lambda hold: hold.adopt(TICKET)),
     "a_ticket_ends_with_its_lease": ("handover", lambda hold: hold.adopt(TICKET)),
@@ -76,6 +78,8 @@ NEEDS: dict[str, tuple[str, Step]] = {
     "evict_hits_nobody_else": ("evictions", evicted),
     "evict_opens_the_door_early_by_force_alone": ("evictions", evicted),
     "callbacks_hear_of_each_term": ("evictions", evicted),
+    "what_lingers_is_taken_again": ("lingering", lambda hold: hold.lock("job", linger=1)),
+    "what_lingers_goes_to_another": ("lingering", lambda hold: hold.lock("job", linger=1)),
     "revoke_asks_the_holder": ("evictions", lambda hold: hold.revoke("job")),
 }
 SEEN_EVERYWHERE = (
@@ -88,9 +92,12 @@ SEEN_EVERYWHERE = (
     "metadata_travels",
     "close_gives_back",
     "all_waits_until_the_last_is_free",
+    "many_are_granted_each_by_itself",
+    "many_are_released_together",
     "one_leads_at_a_time",
     "a_ticket_hands_the_lease_over",
     "evict_takes_a_lease_away",
+    "ping_is_answered_by_the_store",
     "readers_hold_together",
     "several_permits_come_at_once",
 )
@@ -199,7 +206,7 @@ def test_contract(name: str, scene: Scene) -> None:
 
 def test_every_store_takes_part() -> None:
     """A store that exists and has no scene here fails the suite: nothing is left out quietly."""
-    helpers = {"clock", "mailbox", "record", "state_text"}
+    helpers = {"clock", "concurrency", "mailbox", "place", "record", "state_text"}
     existing = {module.name for module in pkgutil.iter_modules(leasehold.stores.__path__)} - helpers
     assert existing | {"redlock"} == {way.partition("-")[0] for way in WAYS}
 

@@ -267,7 +267,7 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
         "together",
         "I6 closed",
     ),
-    "all: forgets claims in doubt": (patched(group, "_withdrawals", lambda _: []), "gentle together", "I6"),
+    "all: forgets claims in doubt": (patched(group, "withdrawals", lambda _: []), "gentle together", "I6"),
     "a watcher that only waits to be told": (never_looks, "election", "I13"),
     "watchers are not told": (patched(Turn, "push_to_watchers", lambda _: None), "election", "I13"),
     "watchers are not told what a holder says": (

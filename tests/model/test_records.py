@@ -16,13 +16,14 @@ import pytest
 from leasehold._core import ops
 from leasehold._core.holding import grant_spans
 from leasehold._core.types import Grant, Instant
-from leasehold.stores.record import text, turns
+from leasehold.stores.record import drafts, handover, text
+from leasehold.stores.record.drafts import Drafts
 from leasehold.stores.record.requests import ANY, Part
-from leasehold.stores.record.turns import Turns
+from leasehold.stores.record.waits import Waits
 from tests.model.breaking import Break, patched
 from tests.support.simulator import simulate_records
 from tests.support.simulator.plans import KINDS, kind_of
-from tests.support.simulator.records import RecordProcess, RecordWorld
+from tests.support.simulator.records import RecordProcess, RecordWorld, Version
 from tests.support.simulator.simulate import history
 
 QUICK = range(80)  # every kind with every theme; half of them on each kind of server
@@ -50,6 +51,7 @@ def test_every_promise_is_kept() -> None:
         "ends the session",
         "a watch stays silent",
         "event=wake",
+        "event=granted",
         '"expired"',
         '"withdrawn"',
         "Evict(",
@@ -117,9 +119,53 @@ def overtaking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecordWorld, "_holds", whoever_waits)
 
 
-def found_is_new(line: Turns, grant: Grant, now: Instant) -> ops.Reply:
+def found_is_new(line: Drafts, grant: Grant, owner: str, now: Instant) -> ops.Reply:
     """A grant that is found in the record counts from now."""
     return ops.Granted(grant.fence, grant.ttl_ms, grant.slots, 0, grant.rule)
+
+
+def handed_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grant to a place counts from when its owner reads of it."""
+    own = Drafts.own
+
+    def counts_from_now(line: Drafts, grant: Grant, owner: str, now: Instant) -> ops.Reply:
+        return own(line, grant, owner, now) if grant.owner == owner else found_is_new(line, grant, owner, now)
+
+    monkeypatch.setattr(Drafts, "own", counts_from_now)
+    monkeypatch.setattr(Waits, "_granted", lambda waits, wait, known: False)
+
+
+def any_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release grants to a place that it has read of, whether it is still there or not."""
+    holds = RecordWorld._holds
+
+    def gone_or_not(world: RecordWorld, part: Part, session: int) -> bool:
+        return holds(world, part._replace(first=None), session)
+
+    monkeypatch.setattr(RecordWorld, "_holds", gone_or_not)
+
+
+def behind_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim joins behind a place that it has read of, whether it is still there or not."""
+    holds = RecordWorld._holds
+
+    def gone_or_not(world: RecordWorld, part: Part, session: int) -> bool:
+        join = part.join and part.join._replace(behind=None)
+        return holds(world, part._replace(join=join), session)
+
+    monkeypatch.setattr(RecordWorld, "_holds", gone_or_not)
+    monkeypatch.setattr(drafts, "LATELY_MS", 10**9)
+    monkeypatch.setattr(drafts, "MANY", 1)
+
+
+def stale_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release grants to the first place, however old its last sign of life is."""
+    monkeypatch.setattr(handover, "is_fresh", lambda offer, now: True)
+
+
+def record_first(world: RecordWorld, earlier: Version, later: Version) -> tuple[Version, Version]:
+    """The record is read before the places."""
+    return later, earlier
 
 
 def seen_by_server(kept: text.Kept, known: text.Sightings, now: Instant) -> dict[int, int]:
@@ -152,7 +198,7 @@ def one_mark_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def withdraws_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A withdrawal that goes unanswered is not repeated, and nobody else removes the place."""
     monkeypatch.setattr(RecordProcess, "look_after", lambda process: None)
-    monkeypatch.setattr(turns, "OVERDUE_MS", 10**9)
+    monkeypatch.setattr(drafts, "OVERDUE_MS", 10**9)
 
 
 # What is broken, the promises of which one is broken by it, the kind of seeds, and where it pays to begin.
@@ -160,7 +206,12 @@ BROKEN: dict[str, tuple[Break, str, str, int]] = {
     "a session decides": (session_decides, "I1|I7", "", 80),
     "blind writes": (blind_writes, "I1|I2|I7|I8|I9|I10", "", 0),
     "overtaking": (overtaking, "I15", "quiet", 96),
-    "a grant that is found counts anew": (patched(Turns, "_own", found_is_new), "I1", "stormy", 0),
+    "a grant that is found counts anew": (patched(Drafts, "own", found_is_new), "I1", "stormy", 0),
+    "a grant to a place counts from when it is read": (handed_is_new, "I1", "", 1),
+    "grants to places that are gone": (any_place, "I1|I2|I6|I7|I12|I15", "", 1),
+    "joins behind places that are gone": (behind_nobody, "I12", "quiet", 150),
+    "grants to places that are silent": (stale_offers, "I14", "", 1),
+    "the record is read before the places": (patched(RecordWorld, "read_order", record_first), "I6|I13", "quiet", 0),
     "the server's clock decides": (patched(text, "first_seen", seen_by_server), "I1|I7|I9|I10|I12", "turned", 0),
     "time that was not watched counts": (patched(text, "first_seen", seen_early), "I1|I7", "", 0),
     "a renewal is not seen": (one_mark_for_all, "I1|I7|I8", "", 0),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import leasehold
 from leasehold._core.ops import Inspect, Push, Reply, StoreOp, View
 from leasehold._core.ports import AsyncConnection, Connection, Store
+from leasehold._runtime.engine import _engines
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -68,6 +69,7 @@ class Spy:
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.name = inner.name
+        self.url = inner.url
         self.capabilities = inner.capabilities
         self.clock = inner.clock
         self.holder_pushes = inner.holder_pushes
@@ -111,6 +113,15 @@ class Spy:
         """One batch; each op has its own fate."""
         self.batches.append(list(ops))
         return [self._one(op) for op in ops]
+
+    async def execute_many_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """The same, with an await before and after the batch where a test wants them."""
+        if self.suspend is not None:
+            await self.suspend()
+        replies = self.execute_many(ops)
+        if self.suspend is not None:
+            await self.suspend()
+        return replies
 
     def _one(self, op: StoreOp) -> Reply | LeaseholdError:
         try:
@@ -161,6 +172,10 @@ class SpyMailbox:
         """Through the spy."""
         return self.spy.execute(op)
 
+    def execute_batch(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """Through the spy."""
+        return self.spy.execute_many(ops)
+
     def close(self) -> None:
         """Pass it on."""
         self.inner.close()
@@ -173,6 +188,7 @@ class SpyEar:
         self.inner = inner
         self.address = inner.address
         self.execute_async = spy.execute_async
+        self.execute_batch_async = spy.execute_many_async
         self.close = inner.close
 
 
@@ -190,6 +206,14 @@ def look(store: Store, resource: str) -> View:
     view = inner.execute(Inspect(resource))
     assert isinstance(view, View)
     return view
+
+
+def waiting(store: Store, resource: str) -> int:
+    """How many wait for it: with a claim in the store, or behind others of this process (``_core/cohort.py``)."""
+    inner = store.inner if isinstance(store, Spy) else store
+    engines = [one for one in list(_engines) if one.store in (store, inner)]
+    cohorts = [one for engine in engines for one in list(engine.cohorts.values()) if one.resource == resource]
+    return len(look(store, resource).queue) + sum(len(cohort.waiting) for cohort in cohorts)
 
 
 def nothing_left(store: Store, resource: str) -> bool:

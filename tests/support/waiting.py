@@ -10,12 +10,13 @@ from typing import Any
 PATIENCE = 60.0  # seconds after which a test fails in place of waiting on; much more than anything takes
 
 
-def until(condition: Callable[[], Any], what: str = "it", within: float = PATIENCE) -> Any:
-    """What the condition gives, as soon as that is true."""
+def until(condition: Callable[[], Any], what: str = "it", within: float = PATIENCE, every: float = 0.002) -> Any:
+    """What the condition gives, as soon as that is true. ``every``: seconds between two looks, more for one that keeps
+    servers busy."""
     end = time.monotonic() + within
     while not (found := condition()):
         assert time.monotonic() < end, f"never came true: {what}"
-        time.sleep(0.002)
+        time.sleep(every)
     return found
 
 

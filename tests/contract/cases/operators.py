@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leasehold.errors import InvalidRequest, LeaseLost, NotHeld
+from leasehold.errors import InvalidRequest, LeaseLost, NotHeld, StoreUnavailable
 from tests.contract.cases.lock import case, give_back
 from tests.support.parties import Party, Step
 from tests.support.scene import Scene, fails
@@ -219,12 +219,16 @@ def evict_takes_a_lease_away(scene: Scene) -> None:
     assert b.do(lambda hold: hold.lock("job").try_acquire()) is None
     seen = b.do(lambda hold: hold.inspect("job"))
     assert not seen.held and seen.closed_for > 0
-    assert [(one.event, one.fence, one.by, one.reason) for one in seen.notes] == [
-        ("evicted", lease.fence, "on call", "it hangs")
-    ]
+    (note,) = evictions(seen)
+    assert (note.fence, note.by, note.reason) == (lease.fence, "on call", "it hangs")
     scene.pass_time(9.1)
     assert b.do(lambda hold: hold.lock("job").try_acquire()).fence > done.fence
-    assert len(b.do(lambda hold: hold.inspect("job")).notes) == 1
+    assert evictions(b.do(lambda hold: hold.inspect("job"))) == [note]
+
+
+def evictions(seen: Any) -> list[Any]:
+    """The notes of them: that somebody asked before is noted as well."""
+    return [one for one in seen.notes if one.event == "evicted"]
 
 
 @case
@@ -264,8 +268,14 @@ def revoke_asks_the_holder(scene: Scene) -> None:
     if a.hold._engine.holder_address():
         scene.until(lambda: bool(asked) and revoked.is_set(), "the holder hears of it")
     assert a.do(lambda _: lease.check()) is None
+    for _ in range(2):  # whoever asks again leaves no second note
+        b.do(lambda hold: hold.revoke("job", fence=lease.fence, reason="a deployment", by="on call"))
+    note = b.do(lambda hold: hold.inspect("job")).notes[-1]
+    assert (note.event, note.fence, note.by, note.reason) == ("asked", lease.fence, "on call", "a deployment")
+    assert lease.owner.startswith(note.owner + ":")
     give_back(a, lease)
     fails(NotHeld, b.start(lambda hold: hold.revoke("job")))
+    assert [one.by for one in b.do(lambda hold: hold.inspect("job")).notes].count("on call") == 1
 
 
 @case
@@ -283,3 +293,28 @@ def nothing_of_ours_leaks(scene: Scene) -> None:
     scene.pass_time(3.1)
     give_back(b, scene.outcome(waiting))
     assert a.do(lambda hold: hold.leaks("*")) == []
+
+
+# ---------------------------------------------------------------- where it is
+
+SERVERS = {
+    "memory": "", "sqlite": "SQLite 3", "redis": "Redis ", "sentinel": "Redis ", "cluster": "Redis ",
+    "redlock": "Redis ", "postgresql": "PostgreSQL 1", "etcd": "etcd 3", "zookeeper": "ZooKeeper 3",
+}  # fmt: skip
+
+
+@case
+def ping_is_answered_by_the_store(scene: Scene) -> None:
+    """A ping takes no lease and leaves nothing; the servers say what they are; a closed coordinator answers no more."""
+    a = scene.party()
+    for _ in range(2):
+        assert 0 <= a.do(lambda hold: hold.ping()) < PATIENCE
+    store = a.hold._engine.store
+    found = a.do(lambda hold: hold._versions())
+    assert [one for one in found if one.startswith(SERVERS[store.name]) and one[-1].isdigit()] == found
+    assert bool(found) == (store.name != "memory" and "FakeRedis" not in store.url and "FakeOfLoops" not in store.url)
+    assert (a.hold.store, a.hold.closed) == (store.url, False)
+    assert scanned(a) == []
+    a.do(lambda hold: hold.close())
+    assert a.hold.closed
+    fails(StoreUnavailable, a.start(lambda hold: hold.ping()))

@@ -15,8 +15,8 @@ def members(request: pytest.FixtureRequest) -> Members:
     return ZooKeeperMembers(request.getfixturevalue("zookeeper_ensemble"), request.getfixturevalue("chroot"))
 
 
-# On ZooKeeper these wait for a session to end, or for an election; tests/integration/guarantees shows the same there.
-SOAK = ("test_kill_9[zookeeper", "stands_still[zookeeper")
+# These wait for a session to end, or for an election; tests/integration/guarantees shows the same there.
+SOAK = ("test_kill_9[", "cut_off_with_its_holder[etcd", "stands_still[zookeeper")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

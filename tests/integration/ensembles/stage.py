@@ -11,11 +11,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from leasehold import LeaseLost, NotHeld, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.coordinator.stores import open_store
@@ -23,12 +23,13 @@ from leasehold.guards.memory import FenceGuard
 from tests.integration.ensembles.members import Members
 from tests.support.parties import FLAVOURS, Party
 from tests.support.waiting import PATIENCE, until
+from tests.support.workers import journal
 from tests.support.workers.crew import report
 from tests.support.workers.journal import now
 
 RESOURCE = "job"
 TTL = 15.0  # seconds: longer than any election
-SHORT = 3.0  # of a lease that is to be lost
+SHORT = 2.0  # of a lease that is to be lost
 WAITERS = ("sync", "asyncio", "sync")
 UNCERTAIN = (OutcomeUnknown, StoreUnavailable)
 OVER = (LeaseLost, NotHeld)
@@ -47,8 +48,19 @@ class Inside(NamedTuple):
     owner: str
 
 
-class Data:
-    """What the lease protects, behind a guard: which fences wrote, in their order."""
+class Data(Protocol):
+    """What the lease protects, behind a guard."""
+
+    @property
+    def accepted(self) -> Sequence[int]:
+        """Which fences wrote, in their order."""
+
+    def write(self, lease: Any) -> bool:
+        """Whether it is accepted."""
+
+
+class OwnData:
+    """For threads of this process."""
 
     def __init__(self) -> None:
         self.accepted: list[int] = []
@@ -63,6 +75,27 @@ class Data:
             except StaleOwner:
                 return False
             self.accepted.append(lease.fence)
+            return True
+
+
+class SharedData:
+    """For several processes: a journal."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @property
+    def accepted(self) -> list[int]:
+        """As it says in the end."""
+        return journal.read(self._path).fences
+
+    def write(self, lease: Any) -> bool:
+        """Whether it is accepted."""
+        with closing(journal.open_journal(self._path)) as connection:
+            try:
+                journal.increment(connection, lease, lease.owner)
+            except StaleOwner:
+                return False
             return True
 
 
@@ -127,8 +160,9 @@ class Stage:
 
     def __init__(self, members: Members, stack: ExitStack) -> None:
         self.members = members
-        self.data = Data()
+        self.data: Data = OwnData()
         self.workers: list[Worker] = []
+        self.elsewhere: list[Inside] = []  # the turns of other processes
         self._stack = stack
 
     def enter(self, flavour: str, *servers: Any, ttl: float = TTL, turns: int = 1) -> Worker:
@@ -155,7 +189,7 @@ class Stage:
         waiters = [self.enter(flavour, *servers, ttl=ttl) for flavour in WAITERS]
         for waiter in waiters:
             waiter.leave.set()
-        until(lambda: self.members.places() == len(waiters), "all of them wait")
+        until(lambda: self.members.places() == len(waiters), "all of them wait", every=0.02)
         return waiters
 
     def end(self) -> None:
@@ -166,10 +200,10 @@ class Stage:
             worker.join(PATIENCE)
             assert not worker.is_alive(), f"somebody is stuck: {worker.errors}"
         assert [error for worker in self.workers for error in worker.wrong] == []
-        turns = [turn for worker in self.workers for turn in worker.turns]
+        turns = [turn for worker in self.workers for turn in worker.turns] + self.elsewhere
         report(f"{len(turns)} turns, {dict(sum([worker.errors for worker in self.workers], Counter()))}")
         judge(turns, self.data.accepted)
-        until(lambda: self.members.places() == 0, "nobody has a place")
+        until(lambda: self.members.places() == 0, "nobody has a place", every=0.02)
 
 
 def judge(turns: Sequence[Inside], accepted: Sequence[int]) -> None:
@@ -190,7 +224,8 @@ def stage(members: Members) -> Iterator[Stage]:
         made = Stage(members, stack)
         yield made
         made.end()
-    until(lambda: members.sessions() == 0, "no session is left")
+    ports |= {one.port for one in members.servers}  # some may have come meanwhile
+    until(lambda: members.sessions() == 0, "no session is left", every=0.02)
     until(lambda: not sockets(ports), "no socket is left")
     until(lambda: not [one for one in threading.enumerate() if one not in threads], "no thread is left")
 
@@ -212,14 +247,14 @@ def nothing() -> None:
     """What is healed by itself."""
 
 
-def survived(members: Members, fault: Fault, *servers: Any, before_healing: Fault = nothing) -> None:
+def survived(members: Members, fault: Fault, *servers: Any, ttl: float = TTL, before_healing: Fault = nothing) -> None:
     """The holder goes on through the fault: its lease is renewed afterwards, and those who wait get it next."""
     with stage(members) as played:
-        holder = played.hold(*servers)
-        played.queue(*servers)
+        holder = played.hold(*servers, ttl=ttl)
+        played.queue(*servers, ttl=ttl)
         fault()
         until(members.leader, "there is a leader")
-        renewed = now() + TTL  # a deadline that only a renewal after the fault can give
+        renewed = now() + ttl  # a deadline that only a renewal after the fault can give
         until(lambda: holder.lost or holder.wrong or holder.lease.deadline > renewed, "its lease is renewed")
         assert not holder.lost and not holder.wrong, "the lease was lost"
         before_healing()

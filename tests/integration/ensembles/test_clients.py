@@ -35,7 +35,7 @@ def test_a_holder_stands_still(crew: Crew, members: Members, flavours: tuple[str
     second = other.ask("acquire", kind="job", ttl=SHORT, wait=60)
     assert second["fence"] > first["fence"] and second["at"] > first["at"] + SHORT * 0.99
     assert other.ask("write") == {"value": 2}
-    until(lambda: members.sessions() <= 1, "its session is over")
+    until(lambda: members.sessions() <= 1, "its session is over", every=0.02)
     frozen.go_on()
     assert frozen.ask("write")["error"] == "StaleOwner"
     until(lambda: frozen.ask("state")["state"] == "lost", "it knows")

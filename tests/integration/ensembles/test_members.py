@@ -7,8 +7,9 @@ import time
 import pytest
 
 from tests.integration.ensembles.members import Members
-from tests.integration.ensembles.stage import SHORT, Inside, judge, stage, survived
+from tests.integration.ensembles.stage import SHORT, TTL, Inside, judge, stage, survived
 from tests.support.waiting import until
+from tests.support.workers.journal import now
 
 WHO = {"leader": lambda members: members.leader(), "follower": lambda members: members.followers()[0]}
 who = pytest.mark.parametrize("who", WHO)
@@ -25,7 +26,7 @@ def others(members: Members, one: object) -> list[object]:
 def test_kill_9(members: Members, who: str) -> None:
     """Of the member that all clients are connected to: the lease goes on."""
     victim = WHO[who](members)
-    survived(members, victim.kill, victim, *others(members, victim))
+    survived(members, victim.kill, victim, *others(members, victim), ttl=9)
 
 
 @pytest.mark.soak
@@ -56,6 +57,29 @@ def test_it_is_cut_off_with_its_holder(members: Members, who: str) -> None:
         until(lambda: holder.lost, "its holder knows that it is lost")
         until(lambda: all(waiter.turns for waiter in waiters), "the others go on")
         members.heal()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("back", ["in time", "too late"])
+def test_another_leads_while_the_old_leader_has_the_holder(members: Members, back: str) -> None:
+    """The holder reaches only the old leader, which is cut off. Nobody is granted the lease before its deadline: if the
+    old leader is back by then, the holder goes on, else those who wait elsewhere."""
+    old = members.leader()
+    with stage(members) as played:
+        holder = played.hold(old)
+        waiters = played.queue(*others(members, old))
+        members.cut_off(old)
+        until(lambda: members.leader() is not old, "another one leads")
+        assert not any(waiter.held.is_set() for waiter in waiters) and not holder.lost
+        if back == "in time":
+            members.heal()
+            renewed = now() + TTL
+            until(lambda: holder.lost or holder.lease.deadline > renewed, "its lease is renewed")
+            assert not holder.lost, "the lease was lost"
+        else:
+            until(lambda: holder.lost, "its holder knows that it is lost")
+            until(lambda: all(waiter.turns for waiter in waiters), "the others go on")
+            members.heal()
 
 
 @pytest.mark.soak

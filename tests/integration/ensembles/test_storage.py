@@ -19,7 +19,6 @@ from kazoo.exceptions import KazooException
 from tests.integration.ensembles.members import EtcdMembers, Members, ZooKeeperMembers
 from tests.integration.ensembles.stage import SHORT, TTL, stage, survived
 from tests.support.servers.disk import Disk
-from tests.support.servers.ensemble_fixtures import HASTE
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer, encoded
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.zookeeper import ZooKeeperEnsemble
@@ -106,7 +105,7 @@ def test_the_database_of_etcd_is_full() -> None:
 @pytest.mark.soak
 def test_the_disk_of_a_zookeeper_leader_is_full(chroot: str) -> None:
     """It leads no longer, and the lease goes on."""
-    ensemble = ZooKeeperEnsemble(settings=HASTE)
+    ensemble = ZooKeeperEnsemble()
     disks = {}
     for member in ensemble.members:
         disk = disks[member] = Disk()

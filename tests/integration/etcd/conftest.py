@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from leasehold.stores.etcd import lease
 from leasehold.stores.etcd.server import EtcdRecords
 from tests.integration.etcd.flavours import Perform, in_loop, in_thread
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
@@ -56,6 +57,15 @@ def connect() -> Iterator[Callable[[str], EtcdRecords]]:
 def records(etcd: EtcdServer, connect: Callable[[str], EtcdRecords]) -> EtcdRecords:
     """Those of the shared etcd."""
     return connect(etcd.url)
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The lease of a process ends sooner than usual when it is not kept alive: after the shortest time that etcd
+    grants, in seconds."""
+    monkeypatch.setattr(lease, "TTL", 2)
+    monkeypatch.setattr(lease, "EVERY", 0.5)
+    return 2
 
 
 @pytest.fixture(params=["threads", "asyncio"])

@@ -7,12 +7,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from leasehold.stores.etcd.server import EtcdRecords
 from leasehold.stores.record.requests import Change, Join, Look, Part, Place, Record, Request
 from tests.support.waiting import PATIENCE
 
 Perform = Callable[..., Any]
 Connect = Callable[[str], EtcdRecords]
+
+
+# For what takes a server of its own, or an election: in this flavour always, in the other one in the soak.
+mostly_threads, mostly_asyncio = (
+    pytest.mark.parametrize("perform", [one, pytest.param(other, marks=pytest.mark.soak)], indirect=True)
+    for one, other in (("threads", "asyncio"), ("asyncio", "threads"))
+)
 
 
 def in_thread(records: EtcdRecords, *requests: Request, seconds: float = PATIENCE) -> Any:

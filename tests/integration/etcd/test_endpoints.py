@@ -7,7 +7,17 @@ import time
 
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.record.requests import Change, Look, Part, Record
-from tests.integration.etcd.flavours import Connect, Perform, in_thread, join, look, owners, write
+from tests.integration.etcd.flavours import (
+    Connect,
+    Perform,
+    in_thread,
+    join,
+    look,
+    mostly_asyncio,
+    mostly_threads,
+    owners,
+    write,
+)
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
 from tests.support.waiting import until
 
@@ -58,6 +68,7 @@ def test_the_first_one_hangs(etcd: EtcdServer, connect: Connect, perform: Perfor
         assert perform(records, Change((Part("a", 0, "one"),))).done
 
 
+@mostly_threads
 def test_the_leader_is_killed(ensemble: EtcdEnsemble, connect: Connect, perform: Perform) -> None:
     """What was confirmed is there, and the next leader takes changes."""
     leader = ensemble.leader()
@@ -70,6 +81,7 @@ def test_the_leader_is_killed(ensemble: EtcdEnsemble, connect: Connect, perform:
     assert persist(perform, records, Change((Part("a", first.revision, "two"),))).done  # type: ignore[attr-defined]
 
 
+@mostly_asyncio
 def test_the_leader_is_frozen(ensemble: EtcdEnsemble, connect: Connect, perform: Perform) -> None:
     """The others elect another one; its streams and connections hang, and are left."""
     leader = ensemble.leader()
@@ -91,8 +103,8 @@ def test_a_leader_that_is_cut_off_confirms_nothing(ensemble: EtcdEnsemble, conne
     alone = connect(leader.url)
     first = write(records, "a", "one")
     ensemble.cut_off(leader)
-    assert isinstance(in_thread(alone, Change((Part("a", first.revision, "alone"),)), seconds=1.5), OutcomeUnknown)
-    assert isinstance(in_thread(alone, Look(("a",)), seconds=1.5), StoreUnavailable)
+    assert isinstance(in_thread(alone, Change((Part("a", first.revision, "alone"),)), seconds=0.7), OutcomeUnknown)
+    assert isinstance(in_thread(alone, Look(("a",)), seconds=0.7), StoreUnavailable)
     others = [member for member in ensemble.members if member is not leader]
     until(lambda: ensemble.leader() is not leader, "the others have a leader")
     elsewhere = connect(ensemble.url_from(*others))
@@ -102,18 +114,19 @@ def test_a_leader_that_is_cut_off_confirms_nothing(ensemble: EtcdEnsemble, conne
     assert look(alone, "a") == second._replace(places=())
 
 
-def test_a_place_lives_through_a_failover(ensemble: EtcdEnsemble, connect: Connect) -> None:
+def test_a_place_lives_through_a_failover(ensemble: EtcdEnsemble, connect: Connect, short_lease: int) -> None:
     """The lease is kept alive by whichever member answers."""
     leader = ensemble.leader()
     records = connect(ensemble.url_from(leader))
     join(records, "a", "me")
     leader.kill()
     ensemble.leader()
-    time.sleep(4.0)
+    time.sleep(short_lease + 1)  # the next leader gives each lease its whole time again
     assert until(lambda: in_thread(records, Look(("a",))).records, "it answers")
     assert owners(records, "a") == ["me"]
 
 
+@mostly_threads
 def test_all_members_restart(ensemble: EtcdEnsemble, connect: Connect, perform: Perform) -> None:
     """Records and places are there afterwards, at the same revisions."""
     records = connect(ensemble.url)

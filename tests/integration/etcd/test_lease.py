@@ -8,7 +8,6 @@ import pytest
 
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.etcd import lease as lease_module
-from leasehold.stores.etcd.lease import TTL
 from leasehold.stores.etcd.server import EtcdRecords
 from leasehold.stores.record.requests import Change, Join, Part, Record, Tell
 from tests.integration.etcd.flavours import Connect, Perform, in_thread, join, look, owners, write
@@ -26,10 +25,10 @@ def test_there_is_none_until_it_is_needed(records: EtcdRecords, etcd: EtcdServer
     assert len(etcd.leases()) == 1
 
 
-def test_it_is_kept_alive(records: EtcdRecords) -> None:
+def test_it_is_kept_alive(records: EtcdRecords, short_lease: int) -> None:
     """A place stays for longer than its lease would without us."""
     join(records, "a", "me")
-    time.sleep(TTL + 1)
+    time.sleep(short_lease + 1)
     assert owners(records, "a") == ["me"]
 
 
@@ -68,6 +67,7 @@ def test_joins_sent_together_are_tried_again_together(records: EtcdRecords, etcd
     assert len(etcd.leases()) == 1 and look(records, "d").text == "text"
 
 
+@pytest.mark.usefixtures("short_lease")
 def test_a_place_of_an_older_lease_of_ours_is_not_ours(records: EtcdRecords, etcd: EtcdServer) -> None:
     """It has the name of our owner, and was made by a lease that we have no more: it may vanish at any time."""
     join(records, "a", "me")
@@ -108,7 +108,7 @@ def test_it_is_given_up_when_nobody_needs_it(
     monkeypatch.setattr(lease_module, "EVERY", 0.1)
     place = join(records, "a", "me")
     number = etcd.leases()
-    time.sleep(1.5)
+    time.sleep(1.0)
     assert etcd.leases() == number
     in_thread(records, Change((Part("a", 0, leave=(place,)),)))
     until(lambda: not etcd.leases(), "it is given up")

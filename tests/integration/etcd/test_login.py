@@ -10,7 +10,7 @@ import pytest
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.etcd.server import EtcdRecords
 from leasehold.stores.record.requests import Change, Look, Part, Record, Tell
-from tests.integration.etcd.flavours import Connect, Perform, in_thread, join, look, owners, write
+from tests.integration.etcd.flavours import Connect, Perform, in_thread, join, look, mostly_asyncio, owners, write
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.etcd import EtcdServer
 from tests.support.waiting import until
@@ -46,6 +46,7 @@ def test_everything_works_with_a_user(app: EtcdRecords) -> None:
     until(lambda: heard, "it arrives")
 
 
+@mostly_asyncio
 def test_a_token_that_expired(app: EtcdRecords, guarded: EtcdServer, perform: Perform) -> None:
     """A new one is requested, and the request repeated: it was refused before anything was done."""
     first = write(app, "a", "one")
@@ -60,11 +61,11 @@ def test_a_token_that_expired(app: EtcdRecords, guarded: EtcdServer, perform: Pe
     assert done.done and app._gateway.token != token
 
 
-def test_a_waiter_outlives_its_token(app: EtcdRecords) -> None:
+def test_a_waiter_outlives_its_token(app: EtcdRecords, short_lease: int) -> None:
     """Its lease is kept alive, and its watch set again."""
     first = write(app, "a", "one")
     join(app, "a", "me")
-    time.sleep(3.5)
+    time.sleep(short_lease + 0.5)
     assert owners(app, "a") == ["me"]
     fired: list[Record | None] = []
     app.watch_record(look(app, "a"), fired.append)

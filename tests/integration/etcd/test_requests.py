@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.stores.etcd.server import EtcdRecords
+from leasehold.stores.etcd.server import MANY, EtcdRecords
 from leasehold.stores.etcd.transactions import MOST_PARTS
 from leasehold.stores.record.requests import Change, Join, List, Listed, Look, Part, Record, Tell
 from tests.integration.etcd.flavours import Connect, Perform, in_thread, join, look, owners, write
@@ -37,6 +37,21 @@ def test_a_change_of_an_old_revision_changes_nothing(records: EtcdRecords, perfo
         refused = perform(records, Change((Part("a", revision, "three"),)))
         assert not refused.done and refused.records == (new._replace(places=()),)
     assert look(records, "a").text == "two"
+
+
+def test_somebody_comes_after_we_were_alone(etcd: EtcdServer, connect: Connect, perform: Perform) -> None:
+    """A change that expects nobody is refused all the same, with the record and its places as they are."""
+    records, others = connect(etcd.url), connect(etcd.url)
+    last = write(records, "a", "0")
+    for number in range(1, MANY + 2):
+        last = write(records, "a", f"{number}", last.revision)
+    place = join(others, "a", "other")._replace(ours=False)
+    refused = perform(records, Change((Part("a", last.revision, "mine", nobody_waits=True),)))
+    assert not refused.done and refused.records == (last._replace(places=(place,)),)
+    theirs = write(others, "a", "theirs", last.revision)
+    refused = perform(records, Change((Part("a", last.revision, "mine"),)))
+    assert not refused.done and refused.records == (theirs._replace(places=(place,)),)
+    assert perform(records, Change((Part("a", theirs.revision, "mine"),))).done
 
 
 def test_all_parts_or_none(records: EtcdRecords, perform: Perform) -> None:

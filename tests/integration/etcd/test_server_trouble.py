@@ -7,11 +7,12 @@ from pathlib import Path
 
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.record.requests import Change, Look, Part
-from tests.integration.etcd.flavours import Connect, Perform, look, write
+from tests.integration.etcd.flavours import Connect, Perform, look, mostly_asyncio, mostly_threads, write
 from tests.support.servers.etcd import EtcdServer
 from tests.support.waiting import until
 
 
+@mostly_threads
 def test_no_space(own_etcd: Callable[..., EtcdServer], connect: Connect, perform: Perform) -> None:
     """A change is unknown: etcd may have carried out the one that exceeds its quota. What to do is said, and looks go
     on."""
@@ -38,6 +39,7 @@ def test_a_text_that_is_too_long(etcd: EtcdServer, connect: Connect, perform: Pe
     assert perform(records, Change((Part("a", 0, "x" * 1_000_000),))).done
 
 
+@mostly_asyncio
 def test_too_many_operations(own_etcd: Callable[..., EtcdServer], connect: Connect, perform: Perform) -> None:
     """An etcd that takes fewer than usual refuses: nothing was done."""
     records = connect(own_etcd("--max-txn-ops=10").url)
@@ -46,6 +48,7 @@ def test_too_many_operations(own_etcd: Callable[..., EtcdServer], connect: Conne
     assert look(records, "k:1").text is None
 
 
+@mostly_asyncio
 def test_a_restart(own_etcd: Callable[..., EtcdServer], connect: Connect, perform: Perform) -> None:
     """What was confirmed is there, at the same revision; the connections are replaced."""
     server = own_etcd()
@@ -57,6 +60,7 @@ def test_a_restart(own_etcd: Callable[..., EtcdServer], connect: Connect, perfor
     assert perform(records, Change((Part("a", first.revision, "two"),))).done
 
 
+@mostly_threads
 def test_a_snapshot_that_was_restored(
     own_etcd: Callable[..., EtcdServer], connect: Connect, tmp_path: Path, perform: Perform
 ) -> None:

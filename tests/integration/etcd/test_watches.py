@@ -230,8 +230,11 @@ def test_nobody_to_watch_at(proxy: Proxy, etcd: EtcdServer, connect: Connect) ->
     until(lambda: fired == [None], "it fires")
 
 
-def test_a_stream_that_never_begins(proxy: Proxy, etcd: EtcdServer, connect: Connect) -> None:
+def test_a_stream_that_never_begins(
+    proxy: Proxy, etcd: EtcdServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Something on the way collects the whole request first: a watch that is not confirmed in time fires."""
+    monkeypatch.setattr(streams, "CREATE_WITHIN", 0.5)
     records = connect(etcd.url_at(proxy.port))
     seen = look(records, "a")
     proxy.on_request = lambda chunk: "hold" if b"/v3/watch" in chunk else "pass"
@@ -254,8 +257,12 @@ def test_a_member_that_was_killed(ensemble: EtcdEnsemble, connect: Connect) -> N
 
 
 @pytest.mark.parametrize("how", ["frozen", "cut off"])
-def test_a_member_that_says_nothing(ensemble: EtcdEnsemble, connect: Connect, how: str) -> None:
-    """Its streams stay open and are silent, whatever happens: that is noticed in a few seconds."""
+def test_a_member_that_says_nothing(
+    ensemble: EtcdEnsemble, connect: Connect, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its streams stay open and are silent, whatever happens: that is noticed by asking it now and then."""
+    monkeypatch.setattr(streams, "PROBE_EVERY", 0.5)
+    monkeypatch.setattr(streams, "PROBE_WITHIN", 1.0)
     follower = ensemble.followers()[0]
     records = connect(ensemble.url_from(follower))
     first = write(records, "a", "one")

@@ -21,7 +21,8 @@ from tests.support.guarantees import (
 )
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
 
-OUTAGE = 15.0  # the ttl of a lease that survives an election, or that all members crash
+OUTAGE = 12.0  # the ttl of a lease that survives an election, or that all members crash
+SHORT = 2.0  # the ttl of one that is lost
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_frozen_holder(etcd_server: EtcdServer) -> None:
 
 def test_the_server_stands_still(own_etcd: EtcdServer) -> None:
     """Nothing is granted until it goes on, and by then the holder has stopped."""
-    show("etcd", "server_pause", own_etcd.url, own_etcd.freeze, own_etcd.thaw)
+    show("etcd", "server_pause", own_etcd.url, own_etcd.freeze, own_etcd.thaw, ttl=SHORT)
 
 
 def test_a_minority_is_cut_off(etcd_ensemble: EtcdEnsemble) -> None:
@@ -74,7 +75,7 @@ def test_a_minority_is_cut_off(etcd_ensemble: EtcdEnsemble) -> None:
         with leasehold.connect(etcd_ensemble.url_from(*others)) as hold:
             claim(hold, "another").lease.release()
 
-    show("etcd", "partition", alone.url, happens, etcd_ensemble.heal)
+    show("etcd", "partition", alone.url, happens, etcd_ensemble.heal, ttl=SHORT)
 
 
 def test_kill_9_of_all_members(etcd_ensemble: EtcdEnsemble) -> None:

@@ -28,7 +28,8 @@ from tests.support.servers.ensemble_fixtures import ClockedZooKeeper
 from tests.support.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.support.waiting import until
 
-OUTAGE = 15.0  # the ttl of a lease that survives an election, or that all members crash
+OUTAGE = 12.0  # the ttl of a lease that survives an election, or that all members crash
+SHORT = 2.0  # the ttl of one that is lost
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_a_frozen_holder(zookeeper_server: ClockedZooKeeper, chroot: str) -> Non
 
 def test_the_server_stands_still(own_zookeeper: ZooKeeperServer) -> None:
     """Nothing is granted until it goes on, and by then the holder has stopped."""
-    show("zookeeper", "server_pause", own_zookeeper.url(), own_zookeeper.freeze, own_zookeeper.thaw)
+    show("zookeeper", "server_pause", own_zookeeper.url(), own_zookeeper.freeze, own_zookeeper.thaw, ttl=SHORT)
 
 
 def test_a_minority_is_cut_off(zookeeper_ensemble: ZooKeeperEnsemble, chroot: str) -> None:
@@ -101,7 +102,10 @@ def test_a_minority_is_cut_off(zookeeper_ensemble: ZooKeeperEnsemble, chroot: st
         with leasehold.connect(zookeeper_ensemble.url(chroot, others)) as hold:
             claim(hold, "another").lease.release()
 
-    show("zookeeper", "partition", alone.url(chroot), happens, lambda: zookeeper_ensemble.reconnect(alone))
+    def heals() -> None:
+        zookeeper_ensemble.reconnect(alone)
+
+    show("zookeeper", "partition", alone.url(chroot), happens, heals, ttl=SHORT)
 
 
 def test_kill_9_of_all_members(zookeeper_ensemble: ZooKeeperEnsemble, chroot: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -15,23 +14,16 @@ import redis.asyncio
 
 import leasehold
 from leasehold.patterns.results import RedisResultStore, SQLiteResultStore
-from tests.support.servers.etcd import EtcdServer
-from tests.support.servers.zookeeper import ZooKeeperServer
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 EVERY_SECOND = "* * * * * *"
 
 
-@pytest.fixture(scope="module", params=["etcd", "zookeeper"])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Of an empty server."""
-    if request.param == "etcd":
-        with EtcdServer() as etcd:
-            yield etcd.url
-    else:
-        with ZooKeeperServer() as zookeeper:
-            yield zookeeper.url()
+@pytest.fixture(params=["etcd", "zookeeper"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Where nobody else is."""
+    return str(request.getfixturevalue(f"{request.param}_url"))
 
 
 def test_once_single_flight_and_an_election(url: str, tmp_path: Path) -> None:

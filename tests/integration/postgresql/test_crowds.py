@@ -67,8 +67,13 @@ def in_company(sent: list[Sequence[StoreOp]], kind: type) -> float:
 
 
 async def waiters(hold: leasehold.AsyncLeasehold, resources: int) -> int:
-    """How many are in all queues."""
-    return sum([len((await hold.inspect(f"job:{number}")).waiters) for number in range(resources)])
+    """How many are in all queues, or wait behind others of this process."""
+    return here(hold) + sum([len((await hold.inspect(f"job:{number}")).waiters) for number in range(resources)])
+
+
+def here(hold: Any) -> int:
+    """How many wait behind others of this process."""
+    return sum(len(cohort.waiting) for cohort in list(hold._engine.cohorts.values()))
 
 
 async def queued(hold: leasehold.AsyncLeasehold, resources: int, count: int) -> None:
@@ -129,7 +134,7 @@ def test_threads_queue_at_once(postgres_database: Database, resources: int) -> N
 
         def all_wait() -> bool:
             views = [hold.inspect(f"job:{number}") for number in range(resources)]
-            return sum(len(view.waiters) for view in views) == THREADS
+            return here(hold) + sum(len(view.waiters) for view in views) == THREADS
 
         calls = [threads.submit(enter, number % resources) for number in range(THREADS)]
         until(all_wait, "all of them wait")

@@ -26,6 +26,7 @@ from leasehold._core.ops import (
     Inspect,
     Leaks,
     Page,
+    Ping,
     Queued,
     Release,
     Released,
@@ -106,7 +107,7 @@ def play(store: RedisStore) -> None:
     expect(store, Inspect("job"), View)
     expect(store, Renew("job", A, fence, 5_000, number=1, ticket="ticket"), Renewed)
     grant = expect(store, Claim("other", A, 5_000), Granted)
-    holding: Any = SimpleNamespace(name=SimpleNamespace(text="other"), owner=A, fence=grant.fence, ttl_ms=5_000)
+    holding: Any = SimpleNamespace(name=SimpleNamespace(text="other"), in_store=lambda: (A, grant.fence), ttl_ms=5_000)
     assert store.renew_many([[holding]], 5_000) == [[]]
     many = [Renew("job", A, fence, 5_000, number=number) for number in (2, 3)]
     assert [type(one) for one in store.execute_many(many)] == [Renewed] * 2
@@ -118,6 +119,9 @@ def play(store: RedisStore) -> None:
     expect(store, Release("job", B, fence, forget_ms=1), Released)
     expect(store, Scan("*"), Page)
     expect(store, Leaks("lock:*"), Page)
+    expect(store, Ping(), Page)
+    expect(store, Ping(keyless=True), Page)
+    assert expect(store, Ping(versions=True), Page).items
     for rule in ("read", "semaphore"):
         fence = expect(store, Claim(rule, A, 5_000, rule=rule, limit=2), Granted).fence
         expect(store, Claim(rule, B, 5_000, rule=rule, limit=2, delay_ms=1), Granted)
@@ -211,7 +215,7 @@ def test_a_user_who_may_not(server: RedisServer) -> None:
     """Without permissions, or with a wrong password: StoreUnavailable that says so, and shows no password."""
     server.wipe()
     allow(server, "ACL SETUSER lease reset on >secret +select +subscribe")
-    refused = {address(server): r"docs/redis\.md", address(server).replace("secret", "wrong"): "user and password"}
+    refused = {address(server): "prints the ACL line", address(server).replace("secret", "wrong"): "user and password"}
     for url, words in refused.items():
         with leasehold.connect(url) as hold, pytest.raises(StoreUnavailable, match=words) as info:
             hold.lock("job").acquire(wait=0)
@@ -224,6 +228,19 @@ def test_a_user_who_may_not_do_one_thing(server: RedisServer) -> None:
     allow(server, ACL.replace(" +time", ""))
     with leasehold.connect(address(server)) as hold:
         begun = now()
-        with pytest.raises(LeaseholdError, match=r"docs/redis\.md"):
+        with pytest.raises(LeaseholdError, match="prints the ACL line"):
             hold.lock("job", ttl=0.3).acquire(wait=2 * SLACK)
         assert now() - begun < SLACK
+
+
+def test_a_tenant_with_a_namespace_of_its_own(server: RedisServer) -> None:
+    """A user whose rights end with its namespace, as on the page about security, works there and nowhere else."""
+    server.wipe()
+    allow(server, ACL.replace("~lock:v1:*", "~lock:v1:{acme/* ~results:v1:{acme/* +type"))
+    with leasehold.connect(address(server), namespace="acme") as hold, hold.lock("job", 1) as lease:
+        lease.extend(5)
+        assert hold.inspect(lease).held
+        assert hold.once("payment", "{number}", keep="1h")(lambda number: number + 1)(number=7) == 8
+    for namespace in ("acme2", "", "other"):
+        with leasehold.connect(address(server), namespace=namespace) as hold, pytest.raises(StoreUnavailable):
+            hold.lock("job", 1).acquire(wait=0)

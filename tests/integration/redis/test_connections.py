@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -248,10 +249,11 @@ async def test_a_server_that_stalls_in_the_handshake(tmp_path: Path) -> None:
     hello = b"%3\r\n" + b"".join(map(bulk, fields))
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1000)
-        writer.write(hello)
-        while await reader.read(1000):
-            pass
+        with suppress(ConnectionError):  # on a busy machine the client may have given up before it is answered
+            await reader.read(1000)
+            writer.write(hello)
+            while await reader.read(1000):
+                pass
         writer.close()
 
     path = str(tmp_path / "stalls.sock")

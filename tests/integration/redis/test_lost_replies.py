@@ -192,7 +192,7 @@ def test_every_op_can_be_repeated(stage: Stage, case: str) -> None:
 def test_every_op_is_in_the_table() -> None:
     """An op that is added later must be added above."""
     asked = {type(op) for _, op, _, _ in CASES.values()}
-    assert asked == set(ops.StoreOp.__args__)
+    assert asked == set(ops.StoreOp.__args__) - {ops.Ping}  # it is no script, and changes nothing
 
 
 # ---------------------------------------------------------------- acquire

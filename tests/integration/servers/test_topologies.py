@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ import redis.sentinel
 
 from tests.support.servers import process
 from tests.support.servers.certificates import Certificates
+from tests.support.servers.clock import WallClock
 from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.redis import EVERY, RedisServer, impatient, valkey
 from tests.support.servers.redlock import RedlockServers
@@ -88,6 +90,18 @@ def test_a_move_that_does_not_end_is_undone(redis_cluster: RedisCluster) -> None
     redis_cluster.wipe()
     assert redis_cluster.owner(slot) is source
     assert not any(b"[" in node.ask("CLUSTER NODES") for node in redis_cluster.nodes)
+
+
+def test_a_node_whose_clock_was_set_starts_anew(redis_cluster: RedisCluster) -> None:
+    """It would remember moments that have not come yet, and neither vote nor serve until they have."""
+    node, *others = redis_cluster.masters
+    processes = [one.pid for one in others]
+    before = node.pid
+    assert isinstance(node.clock, WallClock)
+    node.clock.set_off(3600)
+    redis_cluster.wipe()
+    assert node.pid != before and [one.pid for one in others] == processes
+    assert abs(int(node.client().time()[0]) - time.time()) < 60
 
 
 @pytest.mark.soak  # tests/integration/cluster has many

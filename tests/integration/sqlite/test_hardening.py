@@ -189,10 +189,10 @@ from leasehold.stores.sqlite.database import Database
 url = "sqlite:///" + path
 hold = leasehold.connect(url)
 hold.lock("warm").acquire(wait=0).release()
-count_turn = Database.count_turn
-def fork(self, now):
-    Database.count_turn = count_turn
-    count_turn(self, now)
+count_turns = Database.count_turns
+def fork(self, count, now):
+    Database.count_turns = count_turns
+    count_turns(self, count, now)
     child = os.fork()
     if child == 0:
         try:
@@ -201,7 +201,7 @@ def fork(self, now):
             print(type(error).__name__, error, flush=True)
         os._exit(0)
     os.waitpid(child, 0)
-Database.count_turn = fork
+Database.count_turns = fork
 print(hold.lock("mine").acquire(wait=0).state, flush=True)
 """
 

@@ -403,12 +403,26 @@ def test_old_rows_are_swept(store: SQLiteStore, clock: ManualClock, path: Path) 
     assert rows(path) == 1
 
 
+def test_batches_of_new_names_do_not_pile_up(store: SQLiteStore, clock: ManualClock, path: Path) -> None:
+    """As many rows are swept as a batch can bring; renewals bring none, and cost no sweep."""
+    names = 500
+    for day in range(4):
+        for number in range(0, names, 100):
+            batch = [f"day-{day}:{place}" for place in range(number, number + 100)]
+            replies = store.execute_many([ops.Claim(name, "a", TTL) for name in batch])
+            fences = [reply.fence for reply in replies if isinstance(reply, ops.Granted)]
+            assert len(fences) == len(batch)
+            store.execute_many([ops.Release(name, "a", fence) for name, fence in zip(batch, fences, strict=True)])
+        assert rows(path) <= 2 * names
+        clock.advance(25 * 3600)
+
+
 def test_sweeping_goes_round(store: SQLiteStore, clock: ManualClock, path: Path) -> None:
     """The cursor moves over rows that stay, and begins anew at the end; it is shared by all processes."""
     look(store)
     opened = store._database
     assert opened is not None
-    opened._turns = 0  # it starts anywhere, and a turn would sweep by itself
+    opened._turns = -1_000  # it starts anywhere, and a turn would sweep by itself
     store.execute_many([ops.Claim(f"room:{number:04}", "a", 24 * 3600_000) for number in range(500)])
     clock.advance(3600)
     seen = []

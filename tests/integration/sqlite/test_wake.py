@@ -203,7 +203,7 @@ def test_without_descriptors_waiters_ask(make: Callable[[], SQLiteStore], monkey
     def none_left(*_: object) -> socket.socket:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(wake, "_datagram", none_left)
+    monkeypatch.setattr(wake, "datagram_socket", none_left)
     assert isinstance(claim(store, "c", address=store.connection().address), ops.Queued)
     assert [waiter.address for waiter in look(store).queue] == [connection.address, ""]
     release(store, "a", grant.fence)

@@ -14,6 +14,7 @@ from tests.support.waiting import until
 
 Joining = Callable[..., Party]
 SESSION = "4"
+PATIENT = "15"  # it outlives an election, however busy the machine is
 
 
 @pytest.fixture(params=["threads", pytest.param("asyncio", marks=pytest.mark.soak)])
@@ -49,15 +50,16 @@ def write(party: Party, resource: str, text: str) -> None:
     [
         ("threads", "kill", "leader"),
         ("asyncio", "kill", "ours"),
-        ("asyncio", "freeze", "leader"),
-        ("threads", "freeze", "ours"),
+        # A client needs two thirds of its session to notice these.
+        pytest.param("asyncio", "freeze", "leader", marks=pytest.mark.soak),
+        pytest.param("threads", "freeze", "ours", marks=pytest.mark.soak),
     ],
 )
 def test_a_member_that_fails(
     ensemble: ZooKeeperEnsemble, join: Joining, chroot: str, flavour: str, harm: str, whom: str
 ) -> None:
     """The leader, or the one that the client is connected to. Records, the session and its places live on."""
-    party = join(flavour, ensemble.url(chroot), session=SESSION)
+    party = join(flavour, ensemble.url(chroot), session=PATIENT)
     place, session = party.wait_in("a", "me"), party.session
     victim = ensemble.leader if whom == "leader" else member_of(party, ensemble)
     getattr(victim, harm)()
@@ -90,7 +92,7 @@ def test_a_follower_that_is_cut_off(ensemble: ZooKeeperEnsemble, join: Joining, 
 
 
 def test_a_leader_that_is_cut_off(ensemble: ZooKeeperEnsemble, join: Joining, chroot: str, flavour: str) -> None:
-    """It confirms nothing. What it was told may be done when it is back, and never after others have moved on."""
+    """It confirms nothing, and what it was told is not done after others have moved on."""
     leader, followers = ensemble.leader, ensemble.followers
     deposed = join(flavour, ensemble.url(chroot, [leader]), session=SESSION)
     other = join(url=ensemble.url(chroot, followers), session=SESSION)
@@ -98,8 +100,8 @@ def test_a_leader_that_is_cut_off(ensemble: ZooKeeperEnsemble, join: Joining, ch
     ensemble.cut_off(leader)
     (answer,) = deposed.perform(Change((Part("a", record.revision, "by the deposed"),)), within=0.5)
     assert isinstance(answer, OutcomeUnknown)
-    ensemble.reconnect(leader)
     write(other, "a", "by another")
+    ensemble.reconnect(leader)
     assert deposed.look("a").text == "by another"
     assert not deposed.change(Part("a", record.revision, "late")).done
 
@@ -124,6 +126,7 @@ def test_no_majority(ensemble: ZooKeeperEnsemble, join: Joining, chroot: str, fl
     assert party.look("a").places == (place,)
 
 
+@pytest.mark.soak  # what ZooKeeper promises is shown with the same fault
 def test_all_members_restart(ensemble: ZooKeeperEnsemble, join: Joining, chroot: str, flavour: str) -> None:
     """Records stay."""
     party = join(flavour, ensemble.url(chroot), session=SESSION)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from leasehold import InvalidRequest
-from leasehold.stores.record.requests import Change, Join, List, Look, Part, Place, Tell
+from leasehold.stores.record.requests import ANY, Change, Join, List, Look, Part, Place, Tell
 from leasehold.stores.zookeeper.changes import MOST_PARTS
 from tests.integration.zookeeper.party import Calls, Party
 from tests.support.waiting import until
@@ -143,6 +143,25 @@ def test_a_list_in_pages(party: Party) -> None:
     assert party.change(Part(record.resource, record.revision, "from the list")).done
 
 
+def test_brief_lists(party: Party) -> None:
+    """They begin anywhere, and each goes on where the last one has ended."""
+    party.perform(*[Change((Part(f"r{number}", 0, str(number)),)) for number in range(40)])
+    found: set[str] = set()
+
+    def all_found() -> bool:
+        cursor = ""
+        for _ in range(100):
+            listed = party.one(List(cursor, 7, brief=True))
+            assert len(listed.records) <= 7
+            found.update(record.resource for record in listed.records)
+            cursor = listed.cursor
+            if not cursor:
+                break
+        return len(found) == 40
+
+    until(all_found, "all are found")
+
+
 def test_a_list_shows_what_is_unreadable(party: Party) -> None:
     """A node that somebody else has made."""
     party.write("a", "x")
@@ -193,6 +212,22 @@ def test_the_first_place_is_taken(party: Party, join: Joining) -> None:
     again = party.change(Part("a", done.records[0].revision, "granted twice", first=mine))
     assert not again.done
     assert party.look("a").text == "granted"
+
+
+def test_a_place_behind_another(party: Party, join: Joining) -> None:
+    """Only that place is told. If the other one is gone, none is made, and all is told."""
+    first = join().wait_in("a", "first")
+    outcome = party.change(Part("a", ANY, join=Join("me", "text", behind=first)))
+    assert outcome.done
+    record, (place,) = outcome.records[0], outcome.records[0].places or ()
+    assert (place.owner, place.ours, record.revision) == ("me", True, ANY)
+    now = party.look("a")
+    assert [one.owner for one in now.places or ()] == ["first", "me"]
+    assert (now.places or ())[1] == place and now.queue == record.queue
+    assert party.change(Part("a", ANY, leave=(first,))).done
+    refused = party.change(Part("a", ANY, join=Join("late", "text", behind=first)))
+    assert not refused.done
+    assert refused.records[0].places == (place,)
 
 
 def test_places_that_are_gone_do_not_matter(party: Party, join: Joining) -> None:
@@ -250,7 +285,8 @@ def test_a_watch_on_a_record(party: Party, join: Joining) -> None:
     party.server.watch_record(party.look("a"), made)
     other.write("a", "three")
     made.wait()
-    assert [one.got for one in (*calls, removed, made)] == [[None]] * 5
+    told = [[getattr(one, "text", None) for one in calls.got] for calls in (*calls, removed, made)]
+    assert told == [["two"], ["two"], ["two"], [None], ["three"]], "each learns what it is now"
 
 
 def test_a_watch_for_what_was_changed_before(party: Party, join: Joining) -> None:
@@ -307,7 +343,8 @@ def test_a_watch_on_a_place(party: Party, join: Joining) -> None:
     calls.wait()
     party.server.watch_place("a", place, late)
     late.wait()
-    assert (calls.got, late.got) == ([None], [None])
+    now = party.look("a")._replace(queue=0)
+    assert (calls.got, late.got) == ([now], [now]), "with the places"
 
 
 def test_news(party: Party, join: Joining) -> None:

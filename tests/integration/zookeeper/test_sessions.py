@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 import traceback
@@ -15,7 +16,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from leasehold.stores.record.requests import Change, Join, Look, Part, Tell
+from leasehold.stores.zookeeper import session as session_module
 from tests.integration.zookeeper.party import Calls, Party
+from tests.support.servers import process
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.zookeeper import ZooKeeperServer
 from tests.support.waiting import until
@@ -29,6 +32,15 @@ def open_files() -> set[str]:
     for one in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
             found.add(str(one.readlink()))
+    return found
+
+
+def connections_to(port: int) -> int:
+    """How many sockets of this process lead there."""
+    found = 0
+    for one in Path("/proc/self/fd").iterdir():
+        with suppress(OSError), socket.socket(fileno=os.dup(int(one.name))) as copy:
+            found += copy.getpeername()[1:2] == (port,)
     return found
 
 
@@ -131,19 +143,17 @@ def test_a_session_is_kept_alive(join: Joining) -> None:
     party = join(session="2")
     place = party.wait_in("a", "me")
     assert party.server.session_seconds == 2
-    time.sleep(5)
+    time.sleep(3)
     assert party.look("a").places == (place,)
 
 
-def test_the_length_that_the_server_grants(join: Joining, chroot: str) -> None:
+def test_the_length_that_the_server_grants(join: Joining, zookeeper_server: ZooKeeperServer) -> None:
     """It bounds what was requested, and that is what counts."""
-    with ZooKeeperServer({"maxSessionTimeout": "2500"}) as server:
-        party = join(url=server.url(chroot), session="30")
-        party.look("a")
-        assert party.server.session_seconds == 2.5
+    party = join(session="60")
+    party.look("a")
+    assert party.server.session_seconds == int(zookeeper_server.settings["maxSessionTimeout"]) / 1000 < 60
 
 
-@pytest.mark.soak  # it failed once in a whole run, and why is not known yet
 def test_a_client_that_stands_still(join: Joining) -> None:
     """Past its session: its place goes, and nothing else. It comes back with a new session."""
     watcher = join(session="2")
@@ -151,13 +161,14 @@ def test_a_client_that_stands_still(join: Joining) -> None:
     def life() -> bool:
         frozen = Party(watcher.given)
         frozen.wait_in("a", "frozen")
+        # It stops itself: stopped from outside, it might not have read that it has its place, and could not know it.
+        os.kill(os.getpid(), signal.SIGSTOP)
         until(lambda: frozen.look("a").places == (), "its place is gone")
         return frozen.wait_in("a", "frozen").ours
 
     child = in_child(life)
     try:
-        until(lambda: watcher.look("a").places, "it waits")
-        os.kill(child, signal.SIGSTOP)
+        until(lambda: process.status(child) == "T", "it stands still")
         until(lambda: watcher.look("a").places == (), "the server ends its session")
     finally:
         os.kill(child, signal.SIGCONT)
@@ -178,8 +189,9 @@ def test_a_client_of_the_users(join: Joining, zookeeper_server: ZooKeeperServer,
     theirs.close()
 
 
-def test_closed_in_the_middle(join: Joining, chroot: str, proxy: Proxy) -> None:
+def test_closed_in_the_middle(join: Joining, chroot: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is under way ends, and begins no session after the store was closed."""
+    monkeypatch.setattr(session_module, "CLOSED_WITHIN", 0.5)
     party = join(url=f"zk://127.0.0.1:{proxy.port}{chroot}")
     party.look("a")
     proxy.hold_replies()
@@ -223,6 +235,25 @@ def test_a_fork(join: Joining, connected: bool) -> None:
         assert party.look("a").places == (place,)
         party.write("a", "changed")
         fired.wait()
+
+
+def test_a_fork_while_a_session_is_being_ended(join: Joining, chroot: str, proxy: Proxy) -> None:
+    """The child has no copy of its connection."""
+    party = join(url=f"zk://127.0.0.1:{proxy.port}{chroot}")
+    party.look("a")
+    proxy.hold_replies()
+    closing = threading.Thread(target=party.server.close)
+    closing.start()
+    until(lambda: proxy.waiting, "the server has confirmed the end, and the client does not know")
+
+    def life() -> bool:
+        assert connections_to(proxy.port) == 1
+        party.server.forked()
+        return connections_to(proxy.port) == 0
+
+    assert ended_well(in_child(life))
+    proxy.release()
+    closing.join(30)
 
 
 def test_a_fork_in_the_middle_of_a_request(join: Joining, chroot: str, proxy: Proxy) -> None:

@@ -128,6 +128,7 @@ def test_creators_without_a_login(join: Joining) -> None:
         join(acl="creator").look("a")
 
 
+@pytest.mark.parametrize("flavour", ["threads", pytest.param("asyncio", marks=pytest.mark.soak)])
 def test_with_tls(join: Joining, certificates: Certificates, chroot: str, flavour: str) -> None:
     """The server's certificate is checked, and a client shows its own. A session survives a broken connection."""
     with ZooKeeperServer(tls=certificates) as server:

@@ -51,7 +51,7 @@ HALF = st.booleans()
 SELDOM = st.sampled_from([False] * 7 + [True])
 SEARCHES = (ops.Scan("*"), ops.Scan("*:4?"), ops.Scan("acme/r?gle:*"), ops.Scan("[a-z]*"), ops.Leaks("*"))
 MOST_PAGES = 20
-RULES = 23  # that there are
+RULES = 24  # that there are
 AT_ONCE = 10  # from the 11th on, Hypothesis plays most examples several times, hardly changed
 MOST_EXAMPLES = 10_000
 Targets = tuple[str, str, int]
@@ -309,6 +309,13 @@ class Differential(Comparison):
         room, owner, fence = self.target(aim)
         self.send([ops.Renew(room, owner, fence, ttl_ms, number=number, shared=shared, meta=meta)], *how)
 
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, ttl_ms=TTL, fences=st.sampled_from([0, 1, 2, 64, 1_000_000]), tell=HALF, how=HOW)
+    def renew_for_others(self, aim: str, ttl_ms: int, fences: int, tell: bool, how: tuple[int, str]) -> None:
+        """With fences for those to whom the lease is passed on, and to be told of the next claim."""
+        room, owner, fence = self.target(aim)
+        self.send([ops.Renew(room, owner, fence, ttl_ms, fences=fences, tell=tell)], *how)
+
     @rule(room=ROOM, limit=LIMIT, how=HOW)
     def resize(self, room: str, limit: int, how: tuple[int, str]) -> None:
         """Another number of permits, for everybody."""
@@ -358,11 +365,13 @@ class Differential(Comparison):
         self.send([ops.Inspect(room)], *how)
 
     @precondition(lambda self: self.given)
-    @rule(aim=AIM, how=HOW)
-    def revoke(self, aim: str, how: tuple[int, str]) -> None:
-        """Ask for it, politely."""
+    @rule(aim=AIM, times=st.integers(1, 2), note=st.sampled_from(["", '{"why": "né \ud800"}']), how=HOW)
+    def revoke(self, aim: str, times: int, note: str, how: tuple[int, str]) -> None:
+        """Ask for it, politely, and perhaps again."""
         room, owner, fence = self.target(aim)
-        self.send([ops.Revoke(room, owner, fence)], *how)
+        for _ in range(times):
+            self.send([ops.Revoke(room, owner, fence, note)], *how)
+        self.send([ops.Inspect(room)], *how)
 
     @precondition(lambda self: self.given)
     @rule(aim=AIM, ticket=st.sampled_from(["right", "right", "wrong", ""]), seat=SEAT, ttl_ms=TTL, floor=FLOOR, how=HOW)

@@ -18,8 +18,9 @@ import psycopg
 
 from leasehold._core import ledger, ops
 from leasehold._core.names import matches
+from leasehold._core.ops import WAKE
 from leasehold._core.policy import NOTE_US, NOTES_KEPT, WATCH_MS
-from leasehold._core.ports import WAKE, Connection, Store
+from leasehold._core.ports import Connection, Store
 from leasehold._core.types import Instant, State
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -113,7 +114,7 @@ class LedgerSubject:
                 break
         return ledger.group_reply(replies)
 
-    def page(self, op: ops.Scan | ops.Leaks) -> ops.Page:
+    def page(self, op: ops.Scan | ops.Leaks | ops.Ping) -> ops.Page:
         """Everything on one page; nothing lacks an end."""
         now = self.clock.instant()
         names = [name for name, state in self.states.items() if ledger.listed(state, now)]

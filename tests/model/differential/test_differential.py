@@ -43,14 +43,17 @@ SELDOM = {
     "a holder who is gone was told": "revoke shut_news",
     "a slot is given twice": ": permits",
     "a writer goes on writing": "renew_as: readers and writers",
+    "a request forgets why": "revoke",
     "an eviction needs no force": "evict claim",
     "any ticket will do": "adopt",
     "notes last for a day": "evict time_passes",
     "one who does not listen is granted (trap 25)": "shut_box release",
     "release compares the owner alone": "release: mutex",
     "what was noted is not listed": "evict search",
+    "whoever asks again is noted again": "revoke",
     "whoever asks once stays in line": "claim_oddly",
     "whoever is asked to give back is not told": "revoke",
+    "whoever keeps it unused is not told of a claim": "renew_for_others claim: mutex",
     "whoever watches is not told": "watch release",
 }
 
@@ -285,7 +288,7 @@ def test_a_wrong_statement_is_found_by_a_crowd(
 
 def test_every_store_takes_part() -> None:
     """A store that exists and is not compared fails the suite: nothing is left out quietly."""
-    helpers = {"clock", "mailbox", "state_text"}
+    helpers = {"clock", "mailbox", "concurrency", "place", "state_text"}
     helpers |= {"record", "etcd", "zookeeper"}  # no second copy of the rules: they run the ledger, and have a model
     existing = {module.name for module in pkgutil.iter_modules(leasehold.stores.__path__)} - helpers
     assert existing == {*STORES, *ON_SERVERS, "postgresql"}

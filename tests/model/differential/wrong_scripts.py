@@ -54,6 +54,9 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
             "if name == 'PEXPIREAT' and ... == KEYS[7] then return real.call('PEXPIRE', ..., 86400000) end"
         ),
     },
+    "whoever keeps it unused is not told of a claim": {"renew": "ARGV[{tell}] = '0'"},
+    "whoever asks again is noted again": {"revoke": COMMANDS.format("if name == 'LREM' then return 0 end")},
+    "a request forgets why": {"revoke": "ARGV[{note}] = ''"},
     "whoever is asked to give back is not told": {"revoke": COMMANDS.format("if name == 'PUBLISH' then return 1 end")},
     "a holder who is gone was told": {
         "revoke": COMMANDS.format("if name == 'PUBLISH' then return math.max(1, real.call(name, ...)) end"),

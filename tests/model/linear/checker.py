@@ -12,7 +12,7 @@ from bisect import bisect_right
 from typing import Any, NamedTuple
 
 from leasehold._core import ledger, ops
-from leasehold._core.types import Instant, State, Waiter
+from leasehold._core.types import Instant, State, Waiter, owner_digest
 
 DAY_US = 86_400_000_000
 MOST_STEPS = 1_000_000
@@ -34,7 +34,9 @@ class TooLong(Exception):
 def linearizable(clients: list[list[Call]], may_wait: bool = False) -> bool:
     """Is there an order in which the ledger gives these answers? Each client asks for one thing after the other.
     ``may_wait``: a beat of somebody who waits may be answered without asking the server, that it waits on; and a claim
-    that found the resource held may get its place when it is free again, which it takes with its next beat."""
+    that found the resource held may get its place when it is free again, which it takes with its next beat. A claim
+    with an address may be granted what another gives back in the same step, or not; it may be told for a while that it
+    waits though it was."""
     histories = _with_fences(clients)
     fences = sorted({fence for calls in histories for call in calls if (fence := _fence(call.reply))})
     now = Instant(1_000_000, (fences or [DAY_US * 2])[0] - DAY_US)
@@ -56,22 +58,54 @@ def linearizable(clients: list[list[Call]], may_wait: bool = False) -> bool:
         for one, call in following:
             if call.began > first_end:
                 continue
-            outcome = ledger.apply(state, now, call.op)
-            if may_wait and _waits_on(state, call):
-                outcome = ledger.Outcome(state, call.reply, ())
-            elif may_wait and _queued_late(outcome, call):
-                queue = (*state.queue, _waiter(call.op, now))
-                outcome = ledger.Outcome(state._replace(queue=queue), call.reply, ())
-            if _same(outcome.reply, call.reply) and _in_order(state.fence, outcome.state.fence, fences):
-                stack.append(((*came[:one], came[one] + 1, *came[one + 1 :]), outcome.state))
+            farther = (*came[:one], came[one] + 1, *came[one + 1 :])
+            stack += [
+                (farther, outcome.state)
+                for outcome in _outcomes(state, now, call, may_wait)
+                if _same(outcome.reply, call.reply) and _in_order(state.fence, outcome.state.fence, fences)
+            ]
     raise TooLong(f"{len(seen)} states were looked at")
 
 
+def _outcomes(state: State, now: Instant, call: Call, may_wait: bool) -> list[ledger.Outcome]:
+    """What the ledger may come to."""
+    if not may_wait:
+        return [ledger.apply(state, now, call.op)]
+    if _waits_on(state, call):
+        return [ledger.Outcome(state, call.reply, ())]
+    outcomes = [_apart(state, now, call.op)]
+    if _queued_late(outcomes[0], call):
+        queue = (*state.queue, _waiter(call.op, now))
+        return [ledger.Outcome(state._replace(queue=queue), call.reply, ())]
+    if isinstance(call.op, (ops.Release, ops.Withdraw)) and any(one.address for one in state.queue):
+        outcomes.append(_handed_on(state, now, call.op))
+    return outcomes
+
+
+def _apart(state: State, now: Instant, op: Any) -> ledger.Outcome:
+    """Nobody is granted anything but by an op of its own."""
+    addresses = {one.owner: one.address for one in state.queue} | {getattr(op, "owner", ""): getattr(op, "address", "")}
+    quiet = state._replace(queue=tuple([one._replace(address="") for one in state.queue]))
+    outcome = ledger.apply(quiet, now, op._replace(address="") if isinstance(op, ops.Claim) else op)
+    queue = [one._replace(address=addresses.get(one.owner, "")) for one in outcome.state.queue]
+    return outcome._replace(state=outcome.state._replace(queue=tuple(queue)))
+
+
+def _handed_on(state: State, now: Instant, op: Any) -> ledger.Outcome:
+    """The first in the queue is granted what is free after the op, if it is plain and has an address."""
+    first, *others = state.queue
+    if not first.address or first.rule != "mutex":
+        return _apart(state, now, op)
+    outcome = ledger.apply(state._replace(queue=(first,)), now, op)
+    return outcome._replace(state=outcome.state._replace(queue=(*outcome.state.queue, *others)))
+
+
 def _waits_on(state: State, call: Call) -> bool:
-    """Was somebody told so who waits?"""
+    """Was somebody told so who waits, or was granted what another gave back?"""
     if not (isinstance(call.op, ops.Beat) and isinstance(call.reply, ops.Queued)):
         return False
-    return any(one.owner == call.op.owner for one in state.queue)
+    owners = [one.owner for one in state.queue] + [one.owner for one in state.holders]
+    return call.op.owner in owners
 
 
 def _queued_late(outcome: ledger.Outcome, call: Call) -> bool:
@@ -85,8 +119,10 @@ def _waiter(op: ops.Claim, now: Instant) -> Waiter:
 
 
 def _in_order(before: int, after: int, fences: list[int]) -> bool:
-    """Nothing was granted, or what comes next by its fence: an order that passes it over leads nowhere."""
-    return before == after or fences[bisect_right(fences, before)] == after
+    """Nothing was granted, or what comes next by its fence: an order that passes it over leads nowhere. A grant whose
+    owner gave up before it was told has a fence that nobody knows, before the next."""
+    following = fences[bisect_right(fences, before) :]
+    return before == after or not following or after <= following[0]
 
 
 def _with_fences(clients: list[list[Call]]) -> list[list[Call]]:
@@ -112,7 +148,7 @@ def _same(model: object, heard: object) -> bool:
     if isinstance(model, ops.Granted) and isinstance(heard, ops.Granted):
         return (model.fence, model.slots, model.rule) == (heard.fence, heard.slots, heard.rule)
     if isinstance(model, ops.View) and isinstance(heard, ops.View):
-        return [(one.owner, one.fence, one.rule, one.slots) for one in model.holders] == [
-            (one.owner, one.fence, one.rule, one.slots) for one in heard.holders
+        return [(owner_digest(one.owner), one.fence, one.rule, one.slots) for one in model.holders] == [
+            (owner_digest(one.owner), one.fence, one.rule, one.slots) for one in heard.holders
         ]
     return not isinstance(model, (ops.NotYours, ops.NoClaim, ops.Withdrawn)) or model == heard

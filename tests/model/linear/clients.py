@@ -16,9 +16,11 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
+import leasehold
 from leasehold._core import ops
 from leasehold._core.ports import Store
 from leasehold.coordinator.stores import open_store
+from leasehold.errors import OutcomeUnknown
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.sqlite import SQLiteStore
 from tests.model.linear.checker import Call
@@ -38,14 +40,15 @@ Asking = Generator[Any, Any, None]
 _barrier: Any = None
 
 
-def script(seed: int, rules: list[str], rounds: int) -> Asking:
-    """What one client does: yields ops, and is sent the replies."""
+def script(seed: int, rules: list[str], rounds: int, address: str = "") -> Asking:
+    """What one client does: yields ops, and is sent the replies. With an ``address`` it may be granted what another
+    gives back, in the same step; it does not listen there, and learns it from a beat."""
     chance = random.Random(seed)
     for number in range(rounds):
         owner, rule = f"host:{seed}:secret.{number}", chance.choice(rules)
         permits = chance.choice([1, 1, 2, LIMIT]) if rule == "semaphore" else 1
         waits = chance.random() < 0.6
-        claim = ops.Claim(ROOM, owner, TTL_MS, enqueue=waits, rule=rule, permits=permits, limit=LIMIT)
+        claim = ops.Claim(ROOM, owner, TTL_MS, enqueue=waits, rule=rule, permits=permits, limit=LIMIT, address=address)
         reply = yield claim
         yield from _go_on(chance, claim, reply)
 
@@ -70,16 +73,19 @@ def _go_on(chance: random.Random, claim: ops.Claim, reply: Any) -> Asking:
         yield ops.Release(ROOM, claim.owner, reply.fence)  # it is gone
 
 
-def play(store: Store, seed: int, rules: list[str], rounds: int) -> list[Call]:
+def play(store: Store, seed: int, rules: list[str], rounds: int, address: str = "") -> list[Call]:
     """On the calling thread."""
     calls: list[Call] = []
-    asking = script(seed, rules, rounds)
+    asking = script(seed, rules, rounds, address)
     op = next(asking)
     while True:
         if isinstance(op, ops.Beat):
             time.sleep(0.001)  # whoever waits asks now and then
         began = time.monotonic_ns()
-        reply = store.execute(op)
+        try:
+            reply = store.execute(op)
+        except OutcomeUnknown:  # PostgreSQL ends the turn of a thread that stands still in it, on a busy machine
+            reply = store.execute(op)
         calls.append(Call(op, reply, began, time.monotonic_ns()))
         try:
             op = asking.send(reply)
@@ -145,11 +151,13 @@ def in_tasks(
     return asyncio.run(all_of_them())
 
 
-def in_processes(url: str, rules: list[str], clients: int, rounds: int, seed: int) -> list[list[Call]]:
+def in_processes(
+    url: str, rules: list[str], clients: int, rounds: int, seed: int, address: str = ""
+) -> list[list[Call]]:
     """Each client with a store of its own."""
     context = get_context("spawn")
     with ProcessPoolExecutor(clients, context, _meet_at, (context.Barrier(clients),)) as pool:
-        parts = [pool.submit(_in_process, url, one, rules, rounds) for one in range(seed, seed + clients)]
+        parts = [pool.submit(_in_process, url, one, rules, rounds, address) for one in range(seed, seed + clients)]
         return [part.result() for part in parts]
 
 
@@ -158,12 +166,64 @@ def _meet_at(barrier: Any) -> None:
     _barrier = barrier
 
 
-def _in_process(url: str, seed: int, rules: list[str], rounds: int) -> list[Call]:
+def _in_process(url: str, seed: int, rules: list[str], rounds: int, address: str) -> list[Call]:
     store = open_url(url)
     _barrier.wait(PATIENCE)  # so that they ask side by side
-    calls = play(store, seed, rules, rounds)
+    calls = play(store, seed, rules, rounds, address)
     store.close()
     return calls
+
+
+# ---------------------------------------------------------------- locks, whose leases pass inside a process
+
+
+def crew(url: str, seed: int, threads: int, rounds: int) -> tuple[list[list[Call]], int]:
+    """Threads of one coordinator that want one lock: their histories, and how many leases were passed on. What a thread
+    does counts as a claim that was granted when its acquire returned, with the fence of its own lease, and a release:
+    whether the store had a part in it makes no difference to anybody."""
+    histories: list[list[Call]] = [[] for _ in range(threads)]
+    passed: list[str] = []
+    together = threading.Barrier(threads)
+
+    def client(hold: leasehold.Leasehold, number: int) -> None:
+        chance, calls = random.Random(seed + number), histories[number]
+        together.wait(PATIENCE)
+        for _ in range(rounds):
+            began = time.monotonic_ns()
+            wait, linger = chance.choice([0.001, None, None, None]), chance.choice([0, 0.01])
+            lease = hold.lock("linear", ttl=TTL_MS / 1000, linger=linger).acquire(wait=wait)
+            ended = time.monotonic_ns()
+            if lease is None:
+                continue
+            held = lease._held
+            calls.append(Call(ops.Claim(ROOM, held.owner, TTL_MS), ops.Granted(held.fence, TTL_MS), began, ended))
+            passed.extend([held.owner] if held.granted_as else [])
+            time.sleep(chance.choice([0, 0, 0.0005]))
+            began = time.monotonic_ns()
+            reply = ops.Released() if lease.release() else ops.NotYours("taken")
+            calls.append(Call(ops.Release(ROOM, held.owner, held.fence), reply, began, time.monotonic_ns()))
+
+    with leasehold.connect(url) as hold:
+        everybody = [threading.Thread(target=client, args=(hold, number)) for number in range(threads)]
+        for thread in everybody:
+            thread.start()
+        for thread in everybody:
+            thread.join()
+    return histories, len(passed)
+
+
+def in_crews(url: str, processes: int, threads: int, rounds: int, seed: int) -> tuple[list[list[Call]], int]:
+    """Several such processes."""
+    context = get_context("spawn")
+    with ProcessPoolExecutor(processes, context, _meet_at, (context.Barrier(processes),)) as pool:
+        parts = [pool.submit(_crew_in_process, url, seed + 100 * one, threads, rounds) for one in range(processes)]
+        played = [part.result() for part in parts]
+    return [calls for histories, _ in played for calls in histories], sum(passed for _, passed in played)
+
+
+def _crew_in_process(url: str, seed: int, threads: int, rounds: int) -> tuple[list[list[Call]], int]:
+    _barrier.wait(PATIENCE)  # so that they ask side by side
+    return crew(url, seed, threads, rounds)
 
 
 def open_url(url: str) -> Store:

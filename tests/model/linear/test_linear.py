@@ -17,6 +17,7 @@ from leasehold.stores.memory import MemoryStore
 from tests.model.linear import clients
 from tests.model.linear.checker import Call, linearizable
 from tests.support.servers.database import Database
+from tests.support.servers.zookeeper import ZooKeeperServer
 
 MIXES = pytest.mark.parametrize("mix", clients.MIXES)
 SOME_MIXES = pytest.mark.parametrize(
@@ -132,6 +133,62 @@ def test_processes_on_consensus(consensus_url: str) -> None:
     check_processes(consensus_url, 900, of_records, rounds=15)
 
 
+# ---------------------------------------------------------------- leases that pass inside a process
+
+
+def check_crews(play: Callable[[int], tuple[list[list[Call]], int]]) -> None:
+    """A history of threads that pass leases on is one that the ledger could have had, as if each had claimed."""
+    for turn in range(20):
+        calls, passed = play(1_000 * turn)
+        assert linearizable(calls)
+        if passed > 0:
+            return
+    pytest.fail("nothing was ever passed on")
+
+
+def test_crew_on_memory() -> None:
+    """Six threads of one coordinator."""
+    check_crews(lambda seed: clients.crew("memory://", seed, 6, 25))
+
+
+def test_crew_on_sqlite(tmp_path: Path) -> None:
+    """The same on a file."""
+    check_crews(lambda seed: clients.crew(f"sqlite:///{tmp_path}/leases.db", seed, 6, 25))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_crews_on_sqlite(tmp_path: Path) -> None:
+    """Three processes with four threads each on one file."""
+    check_crews(lambda seed: clients.in_crews(f"sqlite:///{tmp_path}/leases.db", 3, 4, 25, seed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_crews_on_redis(redis_url: str) -> None:
+    """Three processes with four threads each on one server."""
+    check_crews(lambda seed: clients.in_crews(redis_url, 3, 4, 25, seed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_handovers_of_consensus(zookeeper_server: ZooKeeperServer, chroot: str) -> None:
+    """Four processes that may be granted what another gives back, in the same step."""
+    histories = clients.in_processes(zookeeper_server.url(chroot), ["mutex"], 4, 15, 950, "somewhere")
+    assert of_records(histories)
+    assert overlaps(histories) > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10))
+def test_many_handovers_of_consensus(seed: int, zookeeper_server: ZooKeeperServer, chroot: str) -> None:
+    """The same for longer, and with every rule."""
+    for number, mix in enumerate(clients.MIXES):
+        first = 40_000 + seed * 1_000 + number * 100
+        url = zookeeper_server.url(chroot)
+        assert of_records(clients.in_processes(url, clients.MIXES[mix], 4, 60, first, "somewhere"))
+
+
 @pytest.mark.soak
 @CONSENSUS
 @pytest.mark.parametrize("seed", range(10))
@@ -206,6 +263,40 @@ def test_what_cannot_have_been_is_refused(calls: list[Call]) -> None:
     """Each of these breaks one promise."""
     assert not linearizable(alone(calls))
     assert not of_records(alone(calls))
+
+
+PASSED = 100_000_000_000_000
+
+
+def passing(second: int = PASSED + 1, third: int = PASSED + 64, takes: int = 20, gives: int = 30) -> list[Call]:
+    """A lease that its holder passes on within its process, and then the grant of another process."""
+    return [
+        Call(ops.Claim("r", "a", 1000), ops.Granted(PASSED, 1000), 0, 10),
+        Call(ops.Release("r", "a", PASSED), ops.Released(), 18, 22),
+        Call(ops.Claim("r", "b", 1000), ops.Granted(second, 1000), 5, takes),
+        Call(ops.Release("r", "b", second), ops.Released(), gives, gives + 10),
+        Call(ops.Claim("r", "c", 1000), ops.Granted(third, 1000), 5, 35),
+    ]
+
+
+def test_a_lease_that_was_passed_on_is_accepted() -> None:
+    """With a fence of its own, between that of the giver and whatever the store grants later."""
+    assert linearizable(alone(passing()))
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        passing(second=PASSED),  # the same fence
+        passing(second=PASSED - 1),  # one that fell
+        passing(second=PASSED + 65),  # above one that was granted later
+        passing(takes=15),  # taken up before it was passed on
+        passing(gives=40),  # still held when another process was granted
+    ],
+)
+def test_a_lease_that_was_passed_on_wrongly_is_refused(calls: list[Call]) -> None:
+    """Each of these breaks one promise."""
+    assert not linearizable(alone(calls))
 
 
 def test_whoever_waits_may_be_told_so() -> None:

@@ -5,13 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
-import select
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +15,7 @@ from leasehold.advice.questions import QUESTIONS
 from leasehold.cli.advise import TRIES
 from tests.processes.cli.test_completion import offered
 from tests.support.cli.desk import SOON, Desk
+from tests.support.cli.dialogue import Dialogue, at_terminal
 
 pytestmark = pytest.mark.slow
 
@@ -123,65 +119,14 @@ def test_nobody_to_ask(desk: Desk) -> None:
 # ---------------------------------------------------------------- on a terminal
 
 
-class Dialogue:
-    """Somebody at a terminal. What is said there is standard error; the verdict goes to a pipe."""
-
-    def __init__(self, process: subprocess.Popen[str], terminal: int) -> None:
-        self.process = process
-        self._terminal = terminal
-        self.shown = ""
-
-    def until(self, words: str) -> None:
-        """Read until these were said."""
-        give_up = time.monotonic() + SOON
-        while words not in self.shown:
-            assert time.monotonic() < give_up, f"{words!r} was never said: {self.shown!r}"
-            if select.select([self._terminal], [], [], 0.1)[0]:
-                self.shown += os.read(self._terminal, 65536).decode()
-
-    def type(self, text: str, after: str = "> ") -> None:
-        """Type it when we are asked."""
-        self.until(after)
-        self.shown = ""
-        os.write(self._terminal, text.encode())
-
-    def ended(self) -> tuple[int, str]:
-        """The exit code and what went to standard output."""
-        out, _ = self.process.communicate(timeout=SOON)
-        while select.select([self._terminal], [], [], 0)[0]:
-            try:
-                self.shown += os.read(self._terminal, 65536).decode()
-            except OSError:  # Linux says so when the other end is gone
-                break
-        return self.process.returncode, out
-
-
-@contextmanager
-def asked(desk: Desk, *arguments: str, **more: Any) -> Iterator[Dialogue]:
-    """``leasehold advise`` with a terminal of its own, whose Ctrl-C and Ctrl-D mean what they mean."""
-    ours, theirs = pty.openpty()
-    process = desk.start(
-        *arguments, "advise", stdin=theirs, stderr=theirs, start_new_session=True,
-        preexec_fn=_take_terminal, **more,
-    )  # fmt: skip
-    os.close(theirs)
-    try:
-        yield Dialogue(process, ours)
-    finally:
-        os.close(ours)
-
-
-def _take_terminal() -> None:
-    """So that Ctrl-C on it reaches the process."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+def asked(desk: Desk, *arguments: str) -> AbstractContextManager[Dialogue]:
+    """``leasehold advise`` at a terminal."""
+    return at_terminal(desk, *arguments, "advise")
 
 
 def test_somebody_answers(desk: Desk) -> None:
     """Each question in its order, by number, by name, by how that begins; Enter is not known."""
-    typed = ["correctness", "8", "w", "yes", "n", "YES", "", "", "no", "10s", "1", "", "no"]
+    typed = ["correctness", "8", "w", "yes", "n", "YES", "", "", "no", "10s", "", "1", "", "no", "h", "yes", ""]
     assert len(typed) == len(QUESTIONS)
     with asked(desk) as dialogue:
         for answer in typed:
@@ -208,9 +153,10 @@ def test_wrong_answers_are_asked_again(desk: Desk) -> None:
         dialogue.type("\n", after="survive")
         dialogue.type("soon\n", after="How long")
         dialogue.type("90\n", after="is not a duration")
+        dialogue.type("\n", after="split")
         dialogue.type("many\n", after="How many")
         dialogue.type("2\n", after="type a number such as 3")
-        for _ in range(2):
+        for _ in range(5):
             dialogue.type("\n")
         code, out = dialogue.ended()
     need = {"protects": "correctness", "work": "general", "duplicates": "wrong", "duration": 90.0, "limit": 2}

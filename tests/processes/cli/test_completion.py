@@ -30,7 +30,7 @@ def test_scripts(desk: Desk, shell: str) -> None:
 def test_commands_and_options(desk: Desk) -> None:
     """Commands, options and their choices."""
     assert offered(desk, "leasehold i") == {"inspect"}
-    assert offered(desk, "leasehold run --on") == {"--on-lost"}
+    assert offered(desk, "leasehold run --on") == {"--on-lost", "--on-revoke"}
     assert offered(desk, "leasehold run --on-lost ") == {"term", "kill", "warn"}
 
 

@@ -171,7 +171,7 @@ def test_pauses_grow(desk: Desk) -> None:
 
 def test_the_example_in_the_help(desk: Desk) -> None:
     """The command serves the URL that is checked: as it is written there, it comes to lead and stays leader."""
-    shown = desk.run("elect", "--help").stdout.splitlines()
+    shown = desk.run("elect", "--help").stdout.replace("\\\n", "").splitlines()
     example = next(line for line in shown if "leasehold elect" in line and "--health" in line)
     with reserve() as free:
         port = str(free.getsockname()[1])

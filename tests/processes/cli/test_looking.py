@@ -32,18 +32,24 @@ def as_json(desk: Desk, *arguments: str) -> Any:
 
 
 def test_nothing_is_held(desk: Desk) -> None:
-    """An empty store says so; so does a pattern that nothing matches. That is no failure."""
-    assert desk.run("ls").stdout == "Nothing is held.\n"
-    assert desk.run("ls", "job:*").stdout == "Nothing that is held matches job:*.\n"
+    """An empty store says so; so does a pattern that nothing matches. That is no failure; one that is free is 1."""
+    assert desk.run("ls").stdout == f"Nothing is held in {desk.url}.\n"
+    assert desk.run("ls", "job:*").stdout == f"Nothing that is held in {desk.url} matches job:*.\n"
     assert as_json(desk, "ls", "--json") == []
     done = desk.run("inspect", "job:7")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "job:7\n  nobody holds it\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        f"job:7\n  store      {desk.url}\n  nobody holds it\n",
+        "",
+    )
 
 
 def test_a_table(desk: Desk) -> None:
-    """One line for each, in order of the names: holder, age, what is left, who waits, the fence; plain in a pipe."""
+    """Where it looked, and one line for each, in order of the names: holder, age, what is left, who waits, the fence;
+    plain in a pipe."""
     with desk.hold.lock("job", 10) as lease, desk.hold.lock("job", 2):
-        lines = desk.run("ls").stdout.splitlines()
+        place, *lines = desk.run("ls").stdout.splitlines()
+    assert place == f"In {desk.url}:"
     assert [line.split()[0] for line in lines] == ["RESOURCE", "job:10", "job:2"]
     resource, holder, age, left, seconds, waiters, fence = lines[1].split()
     assert (resource, holder, waiters, fence) == ("job:10", ME, "-", str(lease.fence))
@@ -69,8 +75,8 @@ def test_a_resource_for_people(desk: Desk) -> None:
         desk.start("run", "job", "--", "true")
         desk.until(lambda: desk.hold.inspect("job").waiters)
         lines = desk.run("inspect", "job").stdout.splitlines()
-    name, held, fence, expires, *rest = [line.strip() for line in lines]
-    assert (name, fence) == ("job", f"fence      {lease.fence}")
+    name, store, held, fence, expires, *rest = [line.strip() for line in lines]
+    assert (name, store, fence) == ("job", f"store      {desk.url}", f"fence      {lease.fence}")
     assert held.startswith(f"held by    {ME} for ")
     assert expires.startswith("expires in ##########") and expires.endswith("of 5m 00s")
     assert rest[:2] == ['meta       by: "alice"', "number: 7"]
@@ -91,7 +97,7 @@ def test_a_closed_door_and_its_history(desk: Desk) -> None:
 def test_somebody_who_only_sets_the_key(desk: Desk, redis_url: str, redis_server: RedisServer) -> None:
     """Nobody knows since when: that is said as nothing, and not as half a century."""
     redis_server.client().set("lock:v1:{job}:owner", "theirs", px=60_000)
-    assert desk.run("ls", "--url", redis_url).stdout.splitlines()[1].split()[:3] == ["job", "?", "-"]
+    assert desk.run("ls", "--url", redis_url).stdout.splitlines()[2].split()[:3] == ["job", "?", "-"]
     assert "  held by    ?\n" in desk.run("inspect", "job", "--url", redis_url).stdout
     assert as_json(desk, "inspect", "job", "--url", redis_url, "--json")["holders"][0]["since"] is None
 
@@ -128,6 +134,9 @@ def test_documents_for_programs(desk: Desk) -> None:
         "waiters",
         "notes",
         "unreadable",
+        "id_hash",
+        "store",
+        "namespace",
     }
     (holder,), (waiter,) = document["holders"], document["waiters"]
     assert set(holder) == {"owner", "fence", "ttl", "expires_in", "since", "meta", "mode", "slots"}
@@ -185,7 +194,7 @@ def test_somebody_else_is_listed(desk: Desk, redis_url: str) -> None:
         client.set("lock:v1:{nonsense}:fence", "many", px=60000)
         client.rpush("lock:v1:{nonsense}:notes", "no note")
         client.hset("lock:v1:{other}:owner", "some", "hash")
-    _, job, nonsense, other = desk.run("ls", "--url", redis_url).stdout.splitlines()
+    _, _, job, nonsense, other = desk.run("ls", "--url", redis_url).stdout.splitlines()
     name, holder, age, *_, waiters, fence = job.split()
     assert (name, holder, age, waiters, fence) == ("job", "pigeon:7", "-", "-", "-")
     assert nonsense.split()[:5] == ["nonsense", "h:1", "and", "unreadable", "-"]
@@ -202,7 +211,7 @@ def test_what_cannot_be_read_hides_nothing_else(desk: Desk, redis_url: str) -> N
         client.set("lock:v1:{queue\x1b[2J}:queue", "no list")
         done = desk.run("ls", "--url", redis_url)
         assert (done.returncode, done.stderr, "\x1b" in done.stdout) == (0, "", False)
-        assert [line.split()[0] for line in done.stdout.splitlines()] == ["RESOURCE", "job", "queue\\x1b[2J"]
+        assert [line.split()[0] for line in done.stdout.splitlines()] == ["In", "RESOURCE", "job", "queue\\x1b[2J"]
         documents = {one["resource"]: one for one in as_json(desk, "ls", "--url", redis_url, "--json")}
         seen = as_json(desk, "inspect", "job", "--url", redis_url, "--json")
         said = desk.run("inspect", "job", "--url", redis_url).stdout
@@ -221,7 +230,7 @@ def test_a_damaged_row_hides_nothing_else(desk: Desk) -> None:
         (why,) = as_json(desk, "inspect", "bad", "--json")["unreadable"]
         said = desk.run("inspect", "bad").stdout
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["bad", "unreadable"], ["good", ME]]
+    assert [line.split()[:2] for line in done.stdout.splitlines()[2:]] == [["bad", "unreadable"], ["good", ME]]
     assert why.startswith("its row in the table resources is damaged") and f"  unreadable {why}\n" in said
     assert "  nobody is known to hold it\n" in said
 
@@ -230,7 +239,7 @@ def test_columns_of_any_writing(desk: Desk) -> None:
     """Ideographs take two columns, an accent none: the columns stand under one another."""
     names = ["plain", "漢字", "e\u0301te\u0301"]
     with desk.hold.lock(names[0]), desk.hold.lock(names[1]), desk.hold.lock(names[2]):
-        lines = desk.run("ls").stdout.splitlines()[1:]
+        lines = desk.run("ls").stdout.splitlines()[2:]
     assert {line.split()[0]: line.index(ME) for line in lines} == {
         "plain": len("RESOURCE  "), "漢字": len("RESOURCE  ") - 2, names[2]: len("RESOURCE  ") + 2,
     }  # fmt: skip

@@ -15,6 +15,7 @@ from tests.support.cli.desk import Desk
 from tests.support.cli.stage import run
 from tests.support.servers.database import Database
 from tests.support.servers.postgres import executable
+from tests.support.waiting import PATIENCE
 
 DIALECT = ("--dialect", "postgresql")
 
@@ -45,7 +46,7 @@ def test_the_store_works_with_what_is_printed(
         connection.execute("CREATE SCHEMA ops")
         assert by_psql(postgres_database, printed(tmp_path, *options, "--role", "postgres")) == 0
         with leasehold.connect(f"{postgres_database.url}?create=no{query}") as hold:
-            assert hold.lock("report").try_acquire()
+            assert hold.lock("report").acquire(wait=PATIENCE)
         found = connection.execute("SELECT relpersistence FROM pg_class WHERE relname LIKE '%leases'").fetchall()
         assert found == [(kind,)]
 

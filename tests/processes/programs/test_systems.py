@@ -37,7 +37,10 @@ def test_another_system(system: str, tmp_path: Path) -> None:
         assert all("Subsystem for Linux, or memory:// in tests" in one for one in (default, named, redis, postgresql))
     else:
         assert all("use redis://host, or memory:// in tests" in one for one in (default, named))
-        assert (redis, postgresql) == ("<Leasehold on redis>", "<Leasehold on postgresql>")
+        assert (redis, postgresql) == (
+            "<Leasehold on redis://localhost:6379/0>",
+            "<Leasehold on postgresql://localhost:5432/>",
+        )
     assert "use SQLResultStore in your database, RedisResultStore, or MemoryResultStore in tests" in results
     assert [line.split()[:2] for line in commands] == [[one, CONFIG] for one in ("run", "elect", "demo", "ls")]
     assert all("needs Linux" in line for line in commands) and "use a machine or a container with Linux" in commands[2]

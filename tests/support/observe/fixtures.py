@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from leasehold.observe import anti_patterns
 from tests.support.observe.stage import Listener, Stage
 from tests.support.parties import FLAVOURS
 
@@ -27,7 +28,8 @@ def flavour(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def set_up(flavour: str, heard: Listener) -> Iterator[Callable[..., Stage]]:
-    """Make a stage whose events are heard, also by others."""
+    """Make a stage whose events are heard, also by others. What other tests have shown is forgotten."""
+    anti_patterns._reported.clear()
     with ExitStack() as stack:
 
         def make(*others: Any, **options: Any) -> Stage:

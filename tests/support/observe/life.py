@@ -7,7 +7,19 @@ from typing import Any
 
 from leasehold._core.ops import Claim, Release, Renew
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
-from leasehold.observe.events import Acquired, Leaking, LimitDiffers
+from leasehold.observe.events import (
+    Acquired,
+    Candidacy,
+    CronPassedOver,
+    CronRan,
+    CronSucceeded,
+    FlightServed,
+    JobMoved,
+    JobsCounted,
+    Leaking,
+    LimitDiffers,
+    OnceServed,
+)
 from tests.support.lock import only
 from tests.support.observe.stage import Listener, Stage, raising, refuse
 from tests.support.waiting import until
@@ -33,6 +45,13 @@ COUNTED: dict[tuple[str, ...], int] = {
     ("fencing_rejected", "reports", "job"): 1,
     ("unguarded", "job"): 1,
     ("contention", "job"): 3,
+    ("antipattern", "job", "unguarded"): 1,
+    ("single_flight", "job", "stale"): 1,
+    ("once", "job", "replay"): 1,
+    ("cron", "job", "ok"): 1,
+    ("cron", "job", "missed"): 7,
+    ("jobs", "job", "taken_over"): 1,
+    ("election_terms", "job"): 1,
 }
 AT_LEAST = ("renew", "job", "failed")  # how often it was tried is the watchdog's business
 
@@ -45,7 +64,23 @@ def live(stage: Stage, heard: Listener) -> Any:
     held = stage.acquire("held", 1, ttl=3600)
     stage.engine.observers.notify(LimitDiffers(heard.of(Acquired)[-1].lease, 3, 5))
     stage.engine.observers.notify(Leaking(3))
+    patterns(stage)
     return held
+
+
+def patterns(stage: Stage) -> None:
+    """One event of each pattern; the patterns have tests of their own."""
+    for event in (
+        FlightServed("job", "", "stale"),
+        OnceServed("job", "", "replay"),
+        CronRan("job", "", "ok", 2.0),
+        CronPassedOver("job", "", "missed", 7),
+        CronSucceeded("job", "", 1_794_000_000.0),
+        JobMoved("job", "taken_over"),
+        JobsCounted("job", {"ready": 4, "dead": 1}),
+        Candidacy("job", "", "leads"),
+    ):
+        stage.engine.observers.notify(event)
 
 
 def refusals(stage: Stage) -> None:

@@ -59,6 +59,11 @@ class WallClock:
         """So much it is ahead of the real time from now on, or behind it."""
         self._shown.off_us.value = round(seconds * 1_000_000)
 
+    @property
+    def is_set(self) -> bool:
+        """Whether it shows another time than the real one."""
+        return self._shown.off_us.value != 0
+
     def environment(self) -> dict[str, str]:
         """What a server needs to see this clock."""
         return self._shown.environment()

@@ -17,6 +17,7 @@ from tests.support.waiting import PATIENCE, until
 
 SLOTS = 16384
 GIVEN_UP = 20.0  # seconds after which a failover is forced
+AT_START = -3.0  # a master serves nothing in its first two seconds: they are over when its clock jumps ahead to 0
 MANUAL_FAILOVER = 5.0  # seconds after which a node gives up one that it was told to do
 
 
@@ -26,6 +27,11 @@ class Member(NamedTuple):
     master: str  # the id of its master; a dash when it is one itself
     epoch: int
     slots: tuple[str, ...]  # such as 0-5460
+
+    def numbers(self) -> set[int]:
+        """All its slots."""
+        ranges = [part.split("-") for part in self.slots]
+        return {slot for part in ranges for slot in range(int(part[0]), int(part[-1]) + 1)}
 
     def owns(self, slot: int) -> bool:
         """Whether it is the owner of this slot."""
@@ -272,12 +278,14 @@ class RedisCluster:
         try:
             until(self._settled, "all nodes of the Cluster agree")
         except AssertionError as error:
-            views = [f"{node.port}: {_view(node)} {node.ask('ROLE')!r}" for node in self._awake()]
+            asked = ("CLUSTER NODES", "CLUSTER INFO", "ROLE")
+            views = [f"{node.port}: {[node.ask(about) for about in asked]}" for node in self._awake()]
             raise AssertionError("\n".join([str(error), *views])) from None
 
     def wipe(self) -> None:
         """As it was when it was new: every node runs, no keys, no scripts, no clients. Roles and slots stay."""
         self._close_clients()
+        self._end_those_with_another_clock()
         restore(self.nodes)
         self._set_clocks(0)
         self._cut = list(self.nodes)  # also one that a test has cut off by itself
@@ -297,8 +305,7 @@ class RedisCluster:
     # ------------------------------------------------------------ its life
 
     def __enter__(self) -> Self:
-        # A master serves nothing in its first two seconds. They are over at once when its clock jumps ahead.
-        self._set_clocks(-3)
+        self._set_clocks(AT_START)
         start_together(self.nodes)
         with ExitStack() as stack:
             for node in self.nodes:
@@ -362,6 +369,15 @@ class RedisCluster:
             own = view.get(self.id_of(node))
             if own and any(set(own.slots) & set(other.slots) and own.epoch < other.epoch for other in dead):
                 node.ask("CLUSTER BUMPEPOCH")
+            others = {other[self.id_of(node)] for other in views if self.id_of(node) in other and other is not view}
+            if own and len(others) == 1 and own.slots != (believed := others.pop()).slots:
+                self._remind(node, believed.numbers() - own.numbers())
+
+    def _remind(self, node: RedisServer, slots: set[int]) -> None:
+        """A promoted replica may have lost a slot that all others see at it, and would never serve it again. One that
+        it sees at another it refuses, and that is right."""
+        if slots:
+            node.ask(f"CLUSTER ADDSLOTS {' '.join(map(str, sorted(slots)))}")
 
     def _has_its_place(self, node: RedisServer, member: Member) -> bool:
         said = node.ask("CLUSTER INFO")
@@ -370,6 +386,15 @@ class RedisCluster:
             and f"cluster_slots_ok:{SLOTS}".encode() in said
             and (member.master == "-" or node in self._cut or not _is_apart(node))
         )
+
+    def _end_those_with_another_clock(self) -> None:
+        """A node keeps moments of its clock (when it voted, when it saw too few others). Set back, it would neither
+        vote nor serve until they have passed: so it starts anew."""
+        for node in self.nodes:
+            if isinstance(node.clock, WallClock) and node.clock.is_set:
+                if node.runs:
+                    node.kill()
+                node.clock.set_off(AT_START)
 
     def _set_clocks(self, seconds: float) -> None:
         for node in self.nodes:

@@ -11,10 +11,6 @@ from tests.support.servers.clock import WallClock
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
 from tests.support.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
-# In ticks. An election is repeated after this long when a follower came to its leader too early: the network between
-# them has accepted its connection before the leader listens, so that it does not try again by itself.
-HASTE = {"initLimit": "10"}
-
 
 class ClockedZooKeeper(ZooKeeperServer):
     """One whose wall clock a test sets."""
@@ -89,7 +85,7 @@ def etcd_ensemble(shared_etcd_ensemble: EtcdEnsemble) -> EtcdEnsemble:
 @pytest.fixture(scope="session")
 def shared_zookeeper_ensemble() -> Iterator[ZooKeeperEnsemble]:
     """For the whole run; take ``zookeeper_ensemble``."""
-    with ZooKeeperEnsemble(settings=HASTE) as ensemble:
+    with ZooKeeperEnsemble() as ensemble:
         yield ensemble
 
 

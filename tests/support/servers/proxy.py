@@ -154,7 +154,7 @@ class Proxy:
             self._forgotten.append(client)
             return
         try:
-            server = socket.create_connection(self._server, PATIENCE)
+            server = self._connect()
         except OSError:
             client.close()
             return
@@ -162,6 +162,9 @@ class Proxy:
         self._links.append(link)
         link.requests.held, link.replies.held = self._holding_requests, self._holding_replies
         self._settle(link)
+
+    def _connect(self) -> socket.socket:
+        return socket.create_connection(self._server, PATIENCE)
 
     def _serve(self, link: Link, stream: Stream, events: int) -> None:
         if link not in self._links:  # closed a moment ago

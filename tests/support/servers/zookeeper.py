@@ -5,16 +5,21 @@ from __future__ import annotations
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
 
 from tests.support.servers import process
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.server import Server, restore, start_together
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 JARS = "/usr/share/java"
 PROGRAM = (
@@ -23,6 +28,9 @@ PROGRAM = (
     "netty-codec",
     "netty-resolver",
 )  # TLS needs the latter; Debian's package forgets it
+ANSWERS_WITHIN = 0.2  # seconds: one that has just begun to listen may never answer, and is asked again
+LISTENS_WITHIN = 1.0  # seconds, for a member that was elected
+CHANGES_WITHIN = 10.0  # seconds, for a leader
 TICK_MS = 200  # a session lasts 2 to 20 ticks
 SETTINGS = {
     "tickTime": str(TICK_MS),
@@ -148,7 +156,7 @@ class ZooKeeperServer(Server):
         return [*JAVA, *properties, "-cp", jars, main, str(file)]
 
     def _answers(self) -> bool:
-        return self.ask("ruok", 1.0) == "imok" and self._serves()
+        return self.ask("ruok", ANSWERS_WITHIN) == "imok" and self._serves()
 
     def _serves(self) -> bool:
         return bool(self.mode)
@@ -175,10 +183,31 @@ class _Member(ZooKeeperServer):
     def _serves(self) -> bool:
         return True
 
+    @property
+    def ports(self) -> list[int]:
+        """Where the others reach it: for data, and for elections."""
+        return [self.quorum.getsockname()[1], self.election.getsockname()[1]]
+
     def stop(self) -> None:
         super().stop()
         self.quorum.close()
         self.election.close()
+
+
+class _Way(Proxy):
+    """From one member to another. A follower may come before its leader listens. It would try again if it were refused,
+    but a proxy has accepted its connection by then, so it waits here for a moment. Otherwise the election would begin
+    anew, after both have waited for each other in vain."""
+
+    def _connect(self) -> socket.socket:
+        end = time.monotonic() + LISTENS_WITHIN
+        while True:
+            try:
+                return super()._connect()
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
 
 
 class ZooKeeperEnsemble:
@@ -189,8 +218,8 @@ class ZooKeeperEnsemble:
     """
 
     def __init__(self, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
-        slow = {"initLimit": "15", "syncLimit": "10", **(settings or {})}  # in ticks
-        self.members = [_Member(number, slow) for number in range(1, count + 1)]
+        self._settings = {"initLimit": "10", "syncLimit": "10", **(settings or {})}  # in ticks
+        self.members = [_Member(number, self._settings) for number in range(1, count + 1)]
         self._stack = ExitStack()
         self._links: dict[tuple[int, int], tuple[Proxy, Proxy]] = {}  # by who reaches whom: data and elections
         self._cut_off: list[ZooKeeperServer] = []
@@ -205,15 +234,19 @@ class ZooKeeperEnsemble:
 
     def _configure(self, member: _Member) -> None:
         for other in self.members:
-            ports = [other.quorum.getsockname()[1], other.election.getsockname()[1]]
-            if other is not member:
-                data, election = [self._stack.enter_context(Proxy(port)) for port in ports]
-                self._links[member.number, other.number] = (data, election)
-                ports = [data.port, election.port]
-            member.settings[f"server.{other.number}"] = f"127.0.0.1:{ports[0]}:{ports[1]}"
+            member.settings[f"server.{other.number}"] = self._way(member, other)
         folder = member.folder / "data"
         folder.mkdir(exist_ok=True)
         (folder / "myid").write_text(f"{member.number}\n")
+
+    def _way(self, member: _Member, other: _Member) -> str:
+        """How one reaches the other, or where it is itself."""
+        ports = other.ports
+        if other is not member:
+            data, election = [self._stack.enter_context(one) for one in (_Way(ports[0]), Proxy(ports[1]))]
+            self._links[member.number, other.number] = (data, election)
+            ports = [data.port, election.port]
+        return f"127.0.0.1:{ports[0]}:{ports[1]}"
 
     def stop(self) -> None:
         """Gone, all of it."""
@@ -239,7 +272,7 @@ class ZooKeeperEnsemble:
 
     @property
     def leader(self) -> ZooKeeperServer:
-        """The one that leads now."""
+        """The one that leads now, as the majority knows: one that is cut off may still believe that it does."""
         return self._with_mode("leader")[0]
 
     @property
@@ -249,9 +282,10 @@ class ZooKeeperEnsemble:
 
     def _with_mode(self, mode: str) -> list[ZooKeeperServer]:
         def found() -> list[ZooKeeperServer]:
-            return [member for member in self.members if member.awake and member.mode == mode]
+            heard = [member for member in self.members if member.awake and member not in self._cut_off]
+            return [member for member in heard if member.mode == mode]
 
-        members: list[ZooKeeperServer] = until(found, f"there is a {mode}")
+        members: list[ZooKeeperServer] = until(found, f"there is a {mode}", every=0.02)
         return members
 
     # ------------------------------------------------------------ what happens to it
@@ -263,14 +297,34 @@ class ZooKeeperEnsemble:
             modes = [member.mode for member in self.members if member.awake]
             return all(modes) and modes.count("leader") == 1
 
-        until(served, "the ensemble has a leader")
+        until(served, "the ensemble has a leader", every=0.02)
 
     def heal(self) -> None:
         """All members run and reach one another."""
         for member in list(self._cut_off):
             self.reconnect(member)
-        restore(self.members)
+        ended = [member for member in self.members if not member.runs]
+        restore([member for member in self.members if member.runs])
+        if ended:
+            start_together(ended)
         self.settle()
+        if not self._changes():  # the same as in ``reconnect`` may happen after other faults
+            leader = self.leader
+            leader.kill()
+            start_together([leader])
+            self.settle()
+
+    def _changes(self) -> bool:
+        """To begin a session is a change."""
+        client = KazooClient(self.leader.address)
+        try:
+            client.start(CHANGES_WITHIN)
+        except KazooTimeoutError:
+            return False
+        finally:
+            client.stop()
+            client.close()
+        return True
 
     def cut_off(self, member: ZooKeeperServer) -> None:
         """From now on it and the others hear nothing of each other, and are not told so. Clients still reach it.
@@ -285,7 +339,14 @@ class ZooKeeperEnsemble:
             election.cut()
 
     def reconnect(self, member: ZooKeeperServer) -> None:
-        """They hear of each other again."""
+        """They hear of each other again.
+
+        A leader has noticed by then. If it led on, with a change that nobody else has confirmed, none would be done any
+        more: followers that come back confirm that change and the leader itself in any order, and ZooKeeper 3.8.0 takes
+        what comes first for the latter (ZOOKEEPER-4685). All of them look healthy then.
+        """
+        if member.awake:
+            until(lambda: member.mode != "leader", "it notices that nobody follows")
         self._cut_off.remove(member)
         for data, election in self._links_of(member):
             data.release()
@@ -296,3 +357,60 @@ class ZooKeeperEnsemble:
     def _links_of(self, member: ZooKeeperServer) -> list[tuple[Proxy, Proxy]]:
         assert isinstance(member, _Member)
         return [links for ends, links in self._links.items() if member.number in ends]
+
+
+class ChangingEnsemble(ZooKeeperEnsemble):
+    """One whose members come and go while it runs. All of them know the same addresses, so none can be cut off."""
+
+    def __init__(self, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        dynamic = {"reconfigEnabled": "true", "standaloneEnabled": "false", "skipACL": "yes"}
+        super().__init__(count, {**dynamic, **(settings or {})})
+        self._removed: list[_Member] = []
+
+    def _way(self, member: _Member, other: _Member) -> str:
+        return f"127.0.0.1:{other.ports[0]}:{other.ports[1]}:participant;{other.address}"
+
+    def stop(self) -> None:
+        """Gone, with those that were removed."""
+        super().stop()
+        for member in self._removed:
+            member.stop()
+
+    def add(self) -> ZooKeeperServer:
+        """One more, which has a vote."""
+        numbers = [member.number for member in (*self.members, *self._removed)]
+        member = _Member(max(numbers) + 1, self._settings)
+        self.members.append(member)
+        self._configure(member)
+        member.start()
+        self._change(joining=f"server.{member.number}={self._way(member, member)}")
+        return member
+
+    def remove(self, member: ZooKeeperServer) -> None:
+        """It is no member any more, and has no vote. It serves its clients until it is stopped."""
+        assert isinstance(member, _Member)
+        self.members.remove(member)
+        self._removed.append(member)
+        self._change(leaving=str(member.number))
+        for one in self.members:  # should it be started again
+            del one.settings[f"server.{member.number}"]
+
+    def _change(self, joining: str | None = None, leaving: str | None = None) -> None:
+        """Until it is done: a new member must have caught up, and a leader that goes does not answer any more."""
+        wanted = sorted(member.number for member in self.members)
+        client = KazooClient(",".join(member.address for member in self.members), timeout=4)
+        client.start(PATIENCE)
+
+        def changed() -> bool:
+            with suppress(KazooException):
+                client.reconfig(joining, leaving, None)
+            with suppress(KazooException):
+                lines = client.get("/zookeeper/config")[0].decode().splitlines()
+                return sorted(int(line[7 : line.index("=")]) for line in lines if line.startswith("server.")) == wanted
+            return False
+
+        try:
+            until(changed, "the ensemble has other members", every=0.02)
+        finally:
+            client.stop()
+            client.close()

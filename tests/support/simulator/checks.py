@@ -41,6 +41,11 @@ class Belief:
         return not self.over and self.process.alive and now < self.until()
 
 
+def grant_of(holding: Holding) -> tuple[str, int]:
+    """The owner and the fence of the store's grant: those of another lease where this one was passed on."""
+    return holding.granted_as or (holding.owner, holding.fence)
+
+
 @dataclass(slots=True)
 class Checks(StoreChecks):
     """Sees every turn of the ledger and every step of the workers."""
@@ -74,7 +79,7 @@ class Checks(StoreChecks):
             if not isinstance(step, (ops.Release, ops.Withdraw)):
                 continue
             for belief in self.beliefs.get(step.resource, ()):
-                ours = belief.holding.owner == step.owner
+                ours = grant_of(belief.holding)[0] == step.owner
                 belief.over = belief.over or (ours and belief.holding.phase not in ALIVE)
 
     def believed(self) -> None:
@@ -123,7 +128,7 @@ class Checks(StoreChecks):
 
     def _store_agrees(self, state: State, belief: Belief) -> None:
         holding = belief.holding
-        key = holding.owner, holding.fence
+        key = grant_of(holding)
         ends_ms = None
         for one in state.holders:
             if (one.owner, one.fence) == key:
@@ -201,7 +206,7 @@ class Checks(StoreChecks):
         """I7: however often it was asked, the answer is what happened in the store."""
         if self.wiped_once:
             return
-        ended = self.endings.get((holding.owner, holding.fence), "")
+        ended = self.endings.get(grant_of(holding), "")
         self.require(not ours or ended == "Release", "I7 released, says the answer; but it", ended or "holds")
         denied = believed and not ours and holding.owner not in self.ghosts
         self.require(not denied or ended != "Release", "I7 the release of", holding.owner, "was denied")

@@ -14,6 +14,12 @@ MOST_LIMIT = 4
 
 
 def draw_plan(seed: int) -> Plan:
+    plan, base = plain_plan(seed)
+    return plan if plan.theme == MUTEX else Dressing(plan, base).dressed()
+
+
+def plain_plan(seed: int) -> tuple[Plan, float]:
+    """For plain locks; and about how many seconds everything takes."""
     random = Random(f"plan {seed}")
     kind = kind_of(seed)
     base = random.choice((0.3, 0.6, 1.2) if kind != "quiet" else (0.3, 1.2, 4.0))
@@ -23,8 +29,7 @@ def draw_plan(seed: int) -> Plan:
     weather = draw_weather(random, base) if kind in ("stormy", "wiped", "turned") else CALM
     actions = draw_actions(random, kind, base, calm_at)
     theme = theme_of(seed)
-    plan = Plan(seed, kind, theme, weather, clients, actions, calm_at, clock_rate(random))
-    return plan if theme == MUTEX else Dressing(plan, base).dressed()
+    return Plan(seed, kind, theme, weather, clients, actions, calm_at, clock_rate(random)), base
 
 
 def clock_rate(random: Random) -> float:

@@ -88,7 +88,7 @@ class Job:
 
     def keep(self, place: int, taken: LocalGrant) -> Holding:
         ask = self.asks[place]
-        holding = Holding(ask.name, taken, nullcontext(), renews=ask.renews, max_hold=self.habits.max_hold)
+        holding = self.new_holding(ask, taken)
         self.kept.append(holding)
         self.worker.note_fence(holding.fence)
         seconds = f"for {taken.deadline - taken.at:.4f} s"
@@ -96,6 +96,9 @@ class Job:
         self.checks.took(self.process, holding)
         self.process.start(self.watch(holding, self.process.naps))
         return holding
+
+    def new_holding(self, ask: flows.AcquireRequest, taken: LocalGrant) -> Holding:
+        return Holding(ask.name, taken, nullcontext(), renews=ask.renews, max_hold=self.habits.max_hold)
 
     # ------------------------------------------------------------ working
 
@@ -113,7 +116,7 @@ class Job:
             if not all(self.use(holding, name) for name in guarded(holding)):
                 return
             step = self.random.random() * self.habits.work / STEPS
-            await self.process.sleep(step, key="work")
+            await self.process.sleep(step, key=self.worker.at_work)
 
     def use(self, holding: Holding, name: str) -> bool:
         """Write, or read where it may only read."""
@@ -122,6 +125,8 @@ class Job:
         does = "reads" if holding.rule == READ else "writes"
         self.say(does if accepted else "is refused by the guard", name, holding.fence)
         self.worker.note_fence(guard.fence)
+        if not accepted:
+            self.worker.note_refusal(guard.fence)
         if accepted:
             self.checks.accepted(name, holding, guard.fence)
         else:
@@ -177,12 +182,12 @@ class Job:
     async def give_back(self, holdings: Sequence[Holding]) -> None:
         """Some insist on an answer, some leave it to the background."""
         for _ in range(3 if self.habits.insists else 1):
-            believed = [one.settle(self.now()) != LOST for one in holdings]
+            believed = [self.believes(one) for one in holdings]
             try:
                 if len(self.asks) > 1:
                     ours = await release_all(holdings, self.now())
                 else:
-                    ours = [await flows.release(holdings[0], self.now())]
+                    ours = [await self.release(holdings[0])]
             except OutcomeUnknown:
                 await self.process.sleep(self.random.random() * 0.2)
             else:
@@ -191,11 +196,18 @@ class Job:
                     self.checks.released(holding, belief, answer)
                 return
 
+    def believes(self, holding: Holding) -> bool:
+        return holding.settle(self.now()) != LOST
+
+    async def release(self, holding: Holding) -> bool:
+        return await flows.release(holding, self.now())
+
     # ------------------------------------------------------------ the watchdog
 
     async def watch(self, holding: Holding, naps: int) -> None:
         """Settle, renew, and tell of the loss. Who was frozen meanwhile (``naps``) can only be told late."""
         while holding.settle(self.now()) in ALIVE:
+            self.before_look(holding)
             if holding.check_at() > self.now():
                 await Park(f"watch {holding.owner}", holding.check_at())
             else:
@@ -206,7 +218,10 @@ class Job:
             self.say("is told of the loss", holding.reason)
             if naps == self.process.naps:
                 self.checks.told(self.process, holding)
-            self.process.kick("work")
+            self.process.kick(self.worker.at_work)
+
+    def before_look(self, holding: Holding) -> None:
+        """The watchdog is about to look at it."""
 
     def now(self) -> float:
         return self.process.local()

@@ -1,11 +1,13 @@
 """The simulated world of etcd and ZooKeeper: a server that keeps records, and the production turns in every process.
 
 The server is what consensus makes of several: it never loses a change, and no change is half done. All else goes wrong:
-requests and replies are lost, late and doubled, sessions end early or live on after their process, reads are stale
-(ZooKeeper: never older than what the process has seen), watches are silent, the wall clock steps.
+requests and replies are lost and late, sessions end early or live on after their process, reads are stale (ZooKeeper:
+never older than what the process has seen), watches are silent, the wall clock steps. Nothing doubles a request: each
+is sent once, over TCP.
 
-Half of the seeds play etcd, which compares who waits and remembers who was buried; half ZooKeeper, which counts the
-places that were made, and does the requests of a process in their order or not at all.
+Half of the seeds play etcd, which compares who waits and remembers who was buried, and whose requests may overtake each
+other on several connections; half ZooKeeper, which counts the places that were made, keeps what they offer, reads the
+record after the places, and does the requests of a process in their order or not at all.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from leasehold._core import ledger, ops
 from leasehold._core.types import Instant, State, Waiter, owner_digest
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.record import text
-from leasehold.stores.record.requests import ANY, Change, Look, Outcome, Part, Place, Record, Server, Sight, Tell
+from leasehold.stores.record.requests import ANY, Change, Look, Offer, Outcome, Part, Place, Record, Server, Sight, Tell
 from leasehold.stores.record.text import Kept
 from leasehold.stores.record.turns import Pause, Turns
 from tests.support.simulator.draws import CLOCK_ERROR
 from tests.support.simulator.faults import CALM
-from tests.support.simulator.plans import Habits, Plan
+from tests.support.simulator.plans import KINDS, Habits, Plan
 from tests.support.simulator.process import Cancelled, Process
 from tests.support.simulator.world import EPOCH_US, START, Event, Judge, World
 from tests.support.simulator.world import Outcome as Answer
@@ -31,6 +33,12 @@ from tests.support.simulator.world import Outcome as Answer
 SESSION = 3.0  # seconds without a sign of life after which a session ends
 EARLY = 0.05  # how likely a session ends for no reason, at each join in bad weather
 STALE = 0.3  # how likely a read is stale, in bad weather
+TORN = 0.3  # how likely something happens between the reading of the places and of the record
+BESIDE = 0.7  # how likely another thread of a process looks soon, at each op
+BESIDE_WITHIN = 0.05  # seconds
+RESET = 0.5  # how likely a request that another one would overtake is lost with its connection
+MOMENT = 0.01  # seconds: nobody gives a connection up for so little
+SILENCE = 1.0  # seconds after which a connection is given up
 OPERATOR = "operator"
 UNFINISHED = 1.0  # seconds between two tries of a withdrawal that nobody waits for any more
 
@@ -52,6 +60,7 @@ class Spot(NamedTuple):
     number: int
     session: int
     text: str
+    offer: Offer | None = None
 
 
 NOTHING = Version(0, None, 0, ())
@@ -70,11 +79,12 @@ class RecordWorld(World):
 
     def __init__(self, plan: Plan, judge: RecordJudge) -> None:
         super().__init__(plan, judge)
-        self.ordered = plan.seed % 2 == 1
+        self.ordered = plan.seed // len(KINDS) % 2 == 1  # each kind of seed on each kind of server
         self.buried: set[tuple[str, str]] = set()
         self.histories: dict[str, list[Version]] = {}
         self.tokens: dict[str, str] = {}  # digest -> owner, for those who judge
         self.committed_at: dict[tuple[str, int], float] = {}  # a mark of a resource -> when it was written
+        self.joined_at: dict[int, float] = {}  # the number of a place -> when it was made
         self.lives_of = 0  # how often it lost its memory: no connection outlives that
         self.wall_shift = 0.0
         self._changes = 0
@@ -142,13 +152,19 @@ class RecordWorld(World):
             self._carry_out(process, part, session, op)
         shown = [self._shown(process, part.resource) for part in request.parts]
         known = zip(request.parts, shown, strict=True)
-        return Outcome(True, tuple([one if part.join else one._replace(places=None) for part, one in known]))
+        return Outcome(True, tuple([_told(part, one) for part, one in known]))
 
     def _holds(self, part: Part, session: int) -> bool:
         now = self.version(part.resource)
         if part.join is not None:
+            behind = part.join.behind
+            if behind is not None and all(one.number != behind.number for one in now.places):
+                return False
             taken = any((one.owner, one.session) == (part.join.owner, session) for one in now.places)
             return session in self._sessions and not taken and (part.resource, part.join.owner) not in self.buried
+        numbers = [one.number for one in now.places]
+        if any(one is not None and one.number not in numbers for one in (part.place, part.touch)):
+            return False
         if part.revision == ANY:
             return True
         if now.revision != part.revision:
@@ -162,10 +178,11 @@ class RecordWorld(World):
 
     def _carry_out(self, process: RecordProcess, part: Part, session: int, op: Any) -> None:
         now = self.version(part.resource)
-        removed = {one.number for one in (part.first, *part.leave) if one is not None}
+        removed = {one.number for one in (part.first, part.place, *part.leave) if one is not None}
         places = tuple([one for one in now.places if one.number not in removed])
         if part.join is not None:
-            places = (*places, Spot(part.join.owner, self._changes + 1, session, part.join.text))
+            self.joined_at[self._changes + 1] = self.now
+            places = (*places, Spot(part.join.owner, self._changes + 1, session, part.join.text, part.join.offer))
         changes = part.text is not None
         written = part.text if changes else now.text
         revision = self._changes + 1 if changes else now.revision
@@ -174,6 +191,10 @@ class RecordWorld(World):
             places = tuple([one for one in places if one.owner != part.bury])
         joined = now.queue + (part.join is not None)
         self._keep(part.resource, Version(0, written or None, revision, places, joined))
+        for watch in tuple(self._watches):
+            touched = part.touch is not None and watch.spot is not None and watch.spot.number == part.touch.number
+            if watch.resource == part.resource and touched:
+                self._fire(watch)
         process.saw(part.resource, self._changes)
         self._judge(op, part.resource, now.places)
 
@@ -193,24 +214,39 @@ class RecordWorld(World):
         hurry = (1 + CLOCK_ERROR) / self.plan.server_rate
         seen = {mark: self.instant(self.committed_at[resource, mark]).ms for mark in kept.marks}
         state = text.here(kept, seen, 1 / hurry)
-        holders = [one._replace(delay_ms=int(one.delay_ms / hurry)) for one in state.holders]
+        holders = [self.named(one)._replace(delay_ms=int(one.delay_ms / hurry)) for one in state.holders]
+        ended = [self.named(one) for one in state.ended]
         queue = [Waiter(self.tokens[one.owner], 1, 1, 0, since_us=one.number) for one in places]
-        return state._replace(holders=tuple(holders), queue=tuple(queue))
+        return state._replace(holders=tuple(holders), queue=tuple(queue), ended=tuple(ended))
+
+    def named(self, one: Any) -> Any:
+        """By its token, whichever way the record names it."""
+        return one._replace(owner=self.tokens.get(owner_digest(one.owner), one.owner))
 
     # ------------------------------------------------------------ reading
 
     def _shown(self, process: RecordProcess, resource: str, stale: bool = False, texts: bool = False) -> Record:
         versions = self.histories.get(resource, [NOTHING])
-        version = versions[-1]
+        least = process.seen.get(resource, 0)
+        possible = [one for one in versions if one.number >= least] or versions[-1:]
+        version = before = versions[-1]
         if stale and self.ordered and self.weather is not CALM and self.random.random() < STALE:
-            least = process.seen.get(resource, 0)
-            version = self.random.choice([one for one in versions if one.number >= least] or [version])
+            version = self.random.choice(possible)
+        if stale and self.ordered:  # the places are read a moment before the record
+            earlier = [one for one in possible if one.number <= version.number][-2:]
+            before = self.random.choice(earlier) if self.random.random() < TORN else version
+            before, version = self.read_order(before, version)
         process.saw(resource, version.number)
-        places = [
-            Place(one.owner, one.number, str(one.number), one.session == process.session, one.text if texts else "")
-            for one in version.places
-        ]
-        return Record(resource, version.text, version.revision, tuple(places), version.queue)
+        places = [self._place(process, one, texts) for one in (before if self.ordered else version).places]
+        return Record(resource, version.text, version.revision, tuple(places), before.queue)
+
+    def read_order(self, earlier: Version, later: Version) -> tuple[Version, Version]:
+        """Which the places are read from, and which the record is."""
+        return earlier, later
+
+    def _place(self, process: RecordProcess, spot: Spot, texts: bool) -> Place:
+        owner, number, session, written, offer = spot
+        return Place(owner, number, str(number), session == process.session, written if texts else "", offer)
 
     # ------------------------------------------------------------ sessions
 
@@ -258,12 +294,34 @@ class RecordWorld(World):
         if self.random.random() < self.weather.push_lost:
             self.note("store", "a watch stays silent", watch.resource)
             return
+        after = self.now + self.weather.trip(self.random, self.weather.push_slow)
+        if self.ordered:
+            self.at(after, partial(self._read_news, watch))
+            return
         version = self.version(watch.resource)
         news = None
-        if not self.ordered and watch.spot is None and version.text is not None:
+        if watch.spot is None and version.text is not None:
             news = Record(watch.resource, version.text, version.revision, None)
-        after = self.weather.trip(self.random, self.weather.push_slow)
-        self.at(self.now + after, partial(watch.process.run, partial(watch.changed, news)))
+        self.at(after, partial(watch.process.run, partial(watch.changed, news)))
+
+    def _read_news(self, watch: Watch) -> None:
+        """The process reads what became of it, as a request of its own; mostly."""
+        after = self.now + self.weather.trip(self.random, self.weather.push_slow)
+        news = None
+        if self.now >= self.stalled_until and self.random.random() >= self.weather.push_lost:
+            news = self._shown(watch.process, watch.resource, True)
+            news = news._replace(places=None if watch.spot is None else news.places)
+        self.at(after, partial(watch.process.run, partial(watch.changed, news)))
+
+
+def _told(part: Part, now: Record) -> Record:
+    """What is known of a part that was done: its places only if they are read, too."""
+    join = part.join
+    if join is not None and join.behind is not None:
+        mine = [one for one in now.places or () if one.ours and one.owner == join.owner]
+        return Record(part.resource, None, ANY, tuple(mine), now.queue)
+    reads = join is not None or (part.first is not None and part.first.ours)
+    return now if reads else now._replace(places=None)
 
 
 class Watch:
@@ -299,7 +357,10 @@ class RecordProcess(Process):
         self.server = "the simulated server"
         self.session = 0
         self.seen: dict[str, int] = {}
-        self.sent = self.served = 0  # requests, by their numbers
+        self.offers = world.ordered
+        self.arrival = 0.0  # of its last request
+        self.underway: set[int] = set()  # requests that have not arrived, by their numbers
+        self.sent = 0
         self._looking = False
         self.turns = Turns(cast("Server", self), self, self.receive, world.random.random)
 
@@ -310,9 +371,15 @@ class RecordProcess(Process):
         for step in op.steps if isinstance(op, ops.Group) else (op,):
             owner = getattr(step, "owner", "") or getattr(step, "adopter", "")
             world.tokens[owner_digest(owner)] = owner
+        if self.offers and world.random.random() < BESIDE:
+            self.soon(world.now + world.random.random() * 2 * BESIDE_WITHIN, partial(self._look_beside, op.resource))
         run = Run(self, op, answer)
         run.step(None)
         return run
+
+    def _look_beside(self, resource: str) -> None:
+        """As another thread of the process does: the turns learn who waits."""
+        Run(self, ops.Inspect(resource, queue=False), lambda _: None).step(None)
 
     def at_once(self, op: Any, answer: Callable[[Any], None]) -> None:
         """Without a network."""
@@ -387,6 +454,18 @@ class RecordProcess(Process):
                 world.at(world.now + world.random.random() * SESSION, partial(world.end_session, self.session))
         return self.session
 
+    def in_order(self, at: float) -> float:
+        """When its next request arrives. The session keeps their order: one that would be overtaken is lost with its
+        connection, or delays the next for a while."""
+        world = self.world
+        waits = self.arrival - at
+        calm = world.weather is CALM
+        if waits > SILENCE or (waits > MOMENT and (calm or world.random.random() < RESET)):
+            self.underway.clear()
+            self.arrival = at
+        self.arrival = max(at, self.arrival)
+        return self.arrival
+
     def freeze(self, seconds: float) -> None:
         super().freeze(seconds)
         if seconds > SESSION and self.session:
@@ -452,15 +531,11 @@ class Run(Event):
         process.sent += 1
         fate = world.weather.fate(world.random)
         if fate.deliver_after is not None:
-            world.at(
-                world.now + fate.deliver_after,
-                partial(self.arrive, request, (session, life, process.sent), fate.reply_after, answered),
-            )
-        if fate.again_after is not None:
-            world.at(
-                world.now + fate.again_after,
-                partial(self.arrive, request, (session, life, process.sent), None, answered),
-            )
+            at = world.now + fate.deliver_after
+            if world.ordered:
+                at = process.in_order(at)
+            process.underway.add(process.sent)
+            world.at(at, partial(self.arrive, request, (session, life, process.sent), fate.reply_after, answered))
         patience = self.ends - world.now
         if fate.reset_after is not None:
             patience = min(patience, fate.reset_after)
@@ -471,14 +546,18 @@ class Run(Event):
     def arrive(
         self, request: Any, of: tuple[int, int, int], reply_after: float | None, answered: Callable[[Any], None]
     ) -> None:
-        world = self.process.world
-        if world.now < world.stalled_until:
-            world.at(world.stalled_until, partial(self.arrive, request, of, reply_after, answered))
-            return
+        world, underway = self.process.world, self.process.underway
         session, life, number = of
-        if life != world.lives_of or (world.ordered and number < self.process.served):
+        if number not in underway:
             return
-        self.process.served = number
+        overtakes = world.ordered and min(underway) < number  # after a stall they arrive at the same moment
+        if world.now < world.stalled_until or overtakes:
+            later = max(world.stalled_until, world.now + 1e-6 if overtakes else 0)
+            world.at(later, partial(self.arrive, request, of, reply_after, answered))
+            return
+        underway.remove(number)
+        if life != world.lives_of:
+            return
         reply = world.perform(self.process, request, session, self.op)
         if reply_after is not None:
             self.process.soon(world.now + reply_after, partial(answered, reply))

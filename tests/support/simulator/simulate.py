@@ -10,14 +10,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from leasehold._core import ops
 from leasehold._core.holding import Holding
 from leasehold._core.rules import SEMAPHORE
-from tests.support.simulator.checks import Checks
+from tests.support.simulator.checks import Checks, grant_of
 from tests.support.simulator.draws import MOST_LIMIT, draw_plan
 from tests.support.simulator.faults import CALM, Action
 from tests.support.simulator.job import Guard
@@ -33,6 +34,9 @@ HEALING = 90.0  # seconds of calm after which everybody must be done: late packe
 MOST_EVENTS = 50_000
 STEPS = (1, 20, 5_000)  # of the server's clock, in times of what other faults last
 FORWARD = 0.85
+
+
+S = TypeVar("S", bound="Simulation")
 
 
 class Simulation:
@@ -83,7 +87,7 @@ class Simulation:
                     self.close()
                 if self.late():
                     break
-            undone = [one.process.name for one in self.living() if self.late() or not one.done]
+            undone = [one.name for one in self.living() if self.late() or not one.done]
             self.checks.require(not undone, "I12 not done in calm weather:", *undone)
             self.checks.nothing_left()
         finally:
@@ -92,7 +96,7 @@ class Simulation:
                     process.kill(vanish=False)
 
     def processes(self) -> list[Process]:
-        return [one.process for one in self.workers] + [one.process for one in self.sights.onlookers]
+        return [*dict.fromkeys(one.process for one in self.workers), *(one.process for one in self.sights.onlookers)]
 
     def late(self) -> bool:
         return self.world.now > self.plan.calm_at + HEALING
@@ -167,7 +171,7 @@ class Simulation:
             process.soon(self.world.now, victim.task.cancel)
         elif action.kind == "evict" and self.held(victim):
             holding = self.held(victim)[int(action.pick * 10_000) % len(self.held(victim))]
-            self.world.turn(ops.Evict(holding.name.text, holding.owner, holding.fence, request="on call"))
+            self.world.turn(ops.Evict(holding.name.text, *grant_of(holding), request="on call"))
         elif action.kind in ("crash", "vanish"):
             process.kill(vanish=action.kind == "vanish")
             if action.pick * 100 % 2 < 1:
@@ -185,12 +189,16 @@ class Simulation:
 
 def run(seed: int) -> Simulation:
     """Play one seed; a Violation carries the seed and how to see its history."""
-    simulation = Simulation(draw_plan(seed))
+    return played(Simulation(draw_plan(seed)), __name__)
+
+
+def played(simulation: S, module: str) -> S:
+    """The same for a simulation of any kind, which this module plays again."""
+    seed = simulation.plan.seed
     try:
         simulation.play()
     except Violation as violation:
-        replay = f"python -m tests.support.simulator.simulate --seed {seed}"
-        raise Violation(f"seed {seed}: {violation}\nreplay: {replay}") from violation
+        raise Violation(f"seed {seed}: {violation}\nreplay: python -m {module} --seed {seed}") from violation
     return simulation
 
 
@@ -216,7 +224,7 @@ def brief(thing: object) -> str:
     return f"{type(thing).__name__}({', '.join(said)})"
 
 
-def find_violation(seeds: Iterable[int]) -> tuple[int, Violation] | None:
+def find_violation(seeds: Iterable[int], run: Callable[[int], object] = run) -> tuple[int, Violation] | None:
     """The first seed that breaks a promise."""
     for seed in seeds:
         try:
@@ -226,10 +234,12 @@ def find_violation(seeds: Iterable[int]) -> tuple[int, Violation] | None:
     return None
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tests.support.simulator.simulate", description="Play one seed, and tell it.")
+def main(arguments: list[str] | None = None, make: Callable[[int], Simulation] | None = None) -> int:
+    """Play one seed, and tell it."""
+    parser = argparse.ArgumentParser(description="Play one seed, and tell it.")
     parser.add_argument("--seed", type=int, required=True)
-    simulation = Simulation(draw_plan(parser.parse_args(arguments).seed))
+    seed = parser.parse_args(arguments).seed
+    simulation = Simulation(draw_plan(seed)) if make is None else make(seed)
     verdict, status = "every promise was kept", 0
     try:
         simulation.play()

@@ -5,25 +5,26 @@ python -m tests.support.simulator.simulate_records --seed 4711
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from leasehold._core import ledger, ops
-from leasehold._core.types import State, visible_holders
+from leasehold._core.policy import patience_ms
+from leasehold._core.types import Grant, State, visible_holders
 from leasehold.stores.record.text import DOUBT_MS
+from tests.support.simulator import simulate
 from tests.support.simulator.checks import MOMENT, Checks
 from tests.support.simulator.draws import draw_plan
 from tests.support.simulator.onlooker import Onlooker
 from tests.support.simulator.plans import Habits
 from tests.support.simulator.process import Process
-from tests.support.simulator.records import UNFINISHED, RecordProcess, RecordWorld, Spot
+from tests.support.simulator.records import UNFINISHED, RecordProcess, RecordWorld, Spot, Version
 from tests.support.simulator.seatchecks import Violation, clash, places
 from tests.support.simulator.sights import Sights, soon
-from tests.support.simulator.simulate import Simulation, history
+from tests.support.simulator.simulate import Simulation
 from tests.support.simulator.storechecks import ENDINGS
 from tests.support.simulator.world import World
 
@@ -53,9 +54,15 @@ class RecordChecks(Checks):
             self._granted(resource, grant.owner, grant.fence)
             if not self.wiped_once:
                 self._first(grant.owner, queued)
+                if grant.owner not in (getattr(step, "owner", ""), getattr(step, "adopter", "")):
+                    self._handed(resource, grant, queued)
                 self.seated(step, now.ms, grant, after)
         self.resized(step)
         self.sights.turn(resource, before, after)
+        if self.world.plan.kind == "quiet":
+            version = self.world.version(resource)
+            if version.places and not (after.holders or after.closed_until_ms or after.doors):
+                self.world.at(self.world.now + MOMENT, partial(self._taken, resource, version))
 
     def _kept(self, op: Any, ms: int, grant: Any, after: State) -> None:
         """I7, I8: a grant ends by its time or by its own owner."""
@@ -80,6 +87,34 @@ class RecordChecks(Checks):
         """I15: nobody has a place before it."""
         owners = [self.world.tokens[one.owner] for one in queued]
         self.require(not owners or owners[0] == owner, "I15", owner, "overtook", *owners[:1])
+
+    def _handed(self, resource: str, grant: Grant, queued: tuple[Spot, ...]) -> None:
+        """I14: who is granted what another has freed gave a sign of life lately. And where nothing goes wrong it uses
+        the grant, or gives it back."""
+        world = self.world
+        (spot,) = [one for one in queued if world.tokens[one.owner] == grant.owner]
+        age_us = grant.since_us - world.instant(world.joined_at[spot.number]).wall_us  # when that was decided
+        fine = age_us <= patience_ms(grant.ttl_ms) * 1000 * SLOWEST or world.plan.kind == "turned"
+        self.require(fine, "I14 granted to a silent waiter:", grant)
+        if world.plan.kind in ("quiet", "gentle"):
+            world.at(world.now + 2 * MOMENT, partial(self._used, resource, grant))
+
+    def _used(self, resource: str, grant: Grant) -> None:
+        world = self.world
+        process = cast("Process", world.processes[grant.owner.split(":")[0]])
+        held_up = max(process.frozen_until, world.stalled_until) + 2 * MOMENT
+        if world.now < held_up:
+            world.at(held_up, partial(self._used, resource, grant))
+            return
+        holders = world.states[resource].holders
+        left = any((one.owner, one.fence) == (grant.owner, grant.fence) for one in holders)
+        self.require(not left or grant.owner in self._takers, "I6 granted, and nobody uses it:", grant)
+
+    def _taken(self, resource: str, free: Version) -> None:
+        """I12: where nothing goes wrong, the first one does not wait for what is free. Its next beat would find out."""
+        version = self.world.version(resource)
+        same = version.revision == free.revision and free.places[0] in version.places
+        self.require(not same, "I12 free, and still waited for:", resource, *free.places[:1])
 
     def turned(self, ms: int) -> None:
         """A step forward of less than a minute does no harm. After a longer one, who has not watched a grant may think
@@ -128,16 +163,24 @@ class RecordSights(Sights):
 
     def check(self, one: Onlooker) -> None:
         world = self.world
-        since = max(self._changed_at.get(one.resource, 0.0), self.settled_at(), one.began, one.process.frozen_until)
+        able = max(self.settled_at(), one.began, one.process.frozen_until)
+        since = max(self._changed_at.get(one.resource, 0.0), able)
         if not one.watches or world.now < since + soon(one) - 1e-9:
             return
         state = world.states.get(one.resource, State())
         longest = max([grant.ttl_ms for grant in state.holders], default=0) / 1000
         surely = [one for one in state.holders if world.true_time(one.expires_ms) > world.now]
         over = world.now - longest * (SLOWEST - 1) - UNSEEN - soon(one)
-        maybe = [one for one in state.holders if world.true_time(one.expires_ms) > over]
+        # Who could not look before counts from then.
+        late = [over < able + grant.ttl_ms / 1000 for grant in state.holders]
+        maybe = [
+            grant
+            for grant, is_late in zip(state.holders, late, strict=True)
+            if is_late or world.true_time(grant.expires_ms) > over
+        ]
         self.seen += 1
-        known = visible_holders(one.known or ())
+        named = cast("RecordWorld", world).named
+        known = visible_holders([named(grant) for grant in one.known or ()])
         fine = one.known is not None and known in (visible_holders(surely), visible_holders(maybe))
         if not fine and len(maybe) - len(surely) < 2:
             raise Violation(f"I13 {one.process.name} does not know who holds {one.resource}: {known} {maybe}")
@@ -161,36 +204,16 @@ class RecordSimulation(Simulation):
 
 def run(seed: int) -> RecordSimulation:
     """Play one seed; a Violation carries the seed and how to see its history."""
-    simulation = RecordSimulation(draw_plan(seed))
-    try:
-        simulation.play()
-    except Violation as violation:
-        replay = f"python -m tests.support.simulator.simulate_records --seed {seed}"
-        raise Violation(f"seed {seed}: {violation}\nreplay: {replay}") from violation
-    return simulation
+    return simulate.played(RecordSimulation(draw_plan(seed)), __name__)
 
 
 def find_violation(seeds: Iterable[int]) -> tuple[int, Violation] | None:
     """The first seed that breaks a promise."""
-    for seed in seeds:
-        try:
-            run(seed)
-        except Violation as violation:
-            return seed, violation
-    return None
+    return simulate.find_violation(seeds, run)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tests.support.simulator.simulate_records", description="Play one seed.")
-    parser.add_argument("--seed", type=int, required=True)
-    simulation = RecordSimulation(draw_plan(parser.parse_args(arguments).seed))
-    verdict, status = "every promise was kept", 0
-    try:
-        simulation.play()
-    except Violation as violation:
-        verdict, status = f"VIOLATION {violation}", 1
-    sys.stdout.write(f"{history(simulation)}{verdict}\n")
-    return status
+    return simulate.main(arguments, lambda seed: RecordSimulation(draw_plan(seed)))
 
 
 if __name__ == "__main__":

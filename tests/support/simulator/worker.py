@@ -13,7 +13,7 @@ from leasehold._core.names import Name
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 from tests.support.simulator.checks import Checks
 from tests.support.simulator.job import Guard, Job
-from tests.support.simulator.plans import Want
+from tests.support.simulator.plans import Habits, Want
 from tests.support.simulator.process import Cancelled, Process
 
 FAILURES = (NotAcquired, StoreUnavailable, OutcomeUnknown, InvalidRequest)
@@ -22,10 +22,15 @@ FAILURES = (NotAcquired, StoreUnavailable, OutcomeUnknown, InvalidRequest)
 class Worker:
     """The life of one client."""
 
-    def __init__(self, process: Process, guards: dict[str, Guard], checks: Checks) -> None:
+    at_work = "work"  # where it can be interrupted
+
+    def __init__(
+        self, process: Process, guards: dict[str, Guard], checks: Checks, habits: Habits | None = None
+    ) -> None:
         self.process = process
+        self.name = process.name if habits is None else habits.name
         self.world = process.world
-        self.habits = process.habits
+        self.habits = habits or process.habits
         self.random = process.world.random
         self.guards = guards
         self.checks = checks
@@ -52,7 +57,7 @@ class Worker:
         self.job = None
 
     async def turn(self, last: bool) -> None:
-        self.job = job = Job(self, self.asks(last))
+        self.job = job = self.new_job(self.asks(last))
         try:
             holdings = await job.acquire()
         except FAILURES as error:
@@ -66,6 +71,9 @@ class Worker:
             await job.give_back(holdings)
             raise
         await job.give_back(holdings)
+
+    def new_job(self, asks: Sequence[flows.AcquireRequest]) -> Job:
+        return Job(self, asks)
 
     # ------------------------------------------------------------ asking
 
@@ -98,20 +106,23 @@ class Worker:
             rule=want.rule,
             permits=permits,
             limit=want.limit,
-            address=habits.name if habits.pushable else "",
+            address=self.process.name if habits.pushable else "",
             delay_ms=habits.delay_ms,
         )
 
     # ------------------------------------------------------------ small things
 
     def say(self, what: str, *details: object) -> None:
-        self.world.note(self.process.name, what, *details)
+        self.world.note(self.name, what, *details)
 
     def new_owner(self) -> str:
         return f"{self.process.name}:0:{next(self._owners)}"
 
     def note_fence(self, fence: int) -> None:
         self._floor = max(self._floor, fence)
+
+    def note_refusal(self, fence: int) -> None:
+        """A guard has seen this one, and refused ours."""
 
     def floor(self) -> int:
         return self._floor

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import leasehold
@@ -24,6 +25,7 @@ from leasehold.errors import LeaseholdError
 from tests.support.workers import journal
 
 TTL, WAIT, HELD = 30, 300, 0.001  # seconds
+lengths = (TTL + number / 1000 for number in count())  # no two alike: each claims in the store for itself
 
 
 class Crowd:
@@ -63,7 +65,7 @@ class Crowd:
         """One waiter, on a thread."""
         for _ in range(self.turns):
             try:
-                with hold.lock("crowd", ttl=TTL, wait=WAIT) as lease:
+                with hold.lock("crowd", ttl=next(lengths), wait=WAIT) as lease:
                     entered = journal.now()
                     time.sleep(HELD)
                     left = journal.now()
@@ -75,7 +77,7 @@ class Crowd:
         """One waiter, in a task."""
         for _ in range(self.turns):
             try:
-                async with hold.lock("crowd", ttl=TTL, wait=WAIT) as lease:
+                async with hold.lock("crowd", ttl=next(lengths), wait=WAIT) as lease:
                     entered = journal.now()
                     await asyncio.sleep(HELD)
                     left = journal.now()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from leasehold import InvalidRequest
 from leasehold._core.schemes import OPENED
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import CONSENSUS, NO_GRANT_FORGOTTEN, NOWHERE, ONE_SERVER, UNKNOWN, decide
+from leasehold.advice.decision import CONSENSUS, FAILS_OVER, NO_GRANT_FORGOTTEN, NOWHERE, ONE_SERVER, UNKNOWN, decide
 from leasehold.advice.questions import CHOICES
 from leasehold.advice.rules import RULES
 from leasehold.advice.verdict import TOOLS
@@ -34,6 +34,10 @@ ANSWERS = st.fixed_dictionaries(
         "row": BOOL,
         "audit": BOOL,
         "regions": BOOL,
+        "steps": BOOL,
+        "availability": st.sampled_from([None, *CHOICES["availability"]]),
+        "metrics": BOOL,
+        "recovery": BOOL,
         "limit": st.none() | st.integers(1, 1000),
         "unique": st.none() | st.lists(st.text("abc", min_size=1), min_size=1, max_size=3),
     },
@@ -84,9 +88,9 @@ def test_only_what_connect_opens_is_recommended() -> None:
     """Whatever the need, each system that it is sent to is in the list of those that connect opens."""
     failover = [replace(need, survives_failover=True) for need in needs()[::7]]
     recommended = {decide(need).columns.store for need in (*needs(), *failover)}
-    assert recommended == {NOWHERE, ONE_SERVER, CONSENSUS, NO_GRANT_FORGOTTEN}
+    assert recommended == {NOWHERE, ONE_SERVER, FAILS_OVER, CONSENSUS, NO_GRANT_FORGOTTEN}
     named = {name for store in recommended for word, name in SYSTEMS.items() if word in store}
-    assert named == {"redis", "sentinel", "postgresql", "etcd", "zookeeper"} <= set(OPENED)
+    assert named == {"redis", "sentinel", "cluster", "postgresql", "etcd", "zookeeper"} <= set(OPENED)
 
 
 def test_consensus_is_for_leases_that_must_not_be_forgotten() -> None:
@@ -123,7 +127,7 @@ def test_nonsense_is_refused(answers: dict[str, Any]) -> None:
     assert not refusal or any(field in refusal for field in answers)
 
 
-CAREFUL = {"idempotent": False, "downstream_fences": False, "durable_state": False}
+CAREFUL = {"idempotent": False, "downstream_fences": False, "durable_state": False, "steps": False}
 
 
 @pytest.mark.parametrize("field", CAREFUL)

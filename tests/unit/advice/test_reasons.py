@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.decision import CONSENSUS, NO_GRANT_FORGOTTEN, ONE_SERVER, WARNINGS
+from leasehold.advice.decision import CONSENSUS, FAILS_OVER, NO_GRANT_FORGOTTEN, ONE_SERVER, WARNINGS
 from tests.unit.advice.needs import needs
 
 
@@ -35,6 +35,7 @@ def test_they_name_the_answers(name: str) -> None:
     assert f"Duplicates are {need.duplicates}:" in told
 
 
+@pytest.mark.slow
 def test_they_are_sentences() -> None:
     """For people: they begin and end as sentences do, and none names a field as a program does."""
     told = {one for verdict in verdicts() for one in (*verdict.reasons, *verdict.warnings)}
@@ -73,7 +74,8 @@ def test_a_lease_that_matters_lives_where_nothing_is_forgotten() -> None:
     need = {"protects": "correctness", "work": "external", "downstream_fences": True}
     assert advise(Need.of(need)).store == CONSENSUS
     told = {**need, "survives_failover": False, "regions": False}
-    assert advise(Need.of(told)).store == ONE_SERVER
+    assert advise(Need.of({**told, "availability": "hours"})).store == ONE_SERVER
+    assert advise(Need.of(told)).store == FAILS_OVER
     assert advise(Need.of({**need, "regions": False})).store == NO_GRANT_FORGOTTEN
     assert "survive a failover is not known, and counts as yes" in reasons(**need, regions=False)
     assert "partitions between regions are expected is not known, and counts as yes" in reasons(**need)
@@ -130,6 +132,10 @@ def test_every_warning_can_be_due() -> None:
     """No sentence is left over, and a case that is in order has none but those that it must have."""
     more = [Need.of({"protects": "efficiency", "duplicates": "harmless", field: True}) for field in
             ("survives_failover", "regions", "audit")]  # fmt: skip
+    fenced = {"protects": "correctness", "work": "external", "downstream_fences": True}
+    missing = {"steps": False, "availability": "none", "metrics": False, "recovery": False}
+    workflow, command = {"protects": "efficiency", "work": "workflow"}, {"protects": "correctness", "work": "command"}
+    more += [Need.of({**answers, **missing}) for answers in (workflow, command, fenced)]
     due = {text for verdict in [*verdicts(), *map(advise, more)] for text in verdict.warnings}
     assert due == {one.text for one in WARNINGS}
     assert advise(CASES["cache-rebuild"]).warnings == ()
@@ -141,9 +147,56 @@ def test_an_audit_trail_is_asked_for_once() -> None:
     assert transition.transaction.endswith("+ audit") and not [one for one in transition.warnings if "audit" in one]
     command = advise(Need.of({"protects": "correctness", "work": "command"}))
     assert "an audit trail is required is not known, and counts as yes" in "\n".join(command.warnings)
-    assert advise(Need.of({"protects": "correctness", "work": "command", "audit": False})).warnings == (
+    settled = {"protects": "correctness", "work": "command", "audit": False, "metrics": True, "recovery": True}
+    assert advise(Need.of(settled)).warnings == (
         "An idempotency key needs a durable home: a key that is forgotten protects nothing.",
     )
+
+
+def test_work_that_can_be_split() -> None:
+    """Progress is durable, step by step; what cannot be split is begun again. Of short work it is not asked."""
+    long = {"protects": "efficiency", "duration": "3h"}
+    assert advise(Need.of({**long, "steps": True})).transaction.endswith("with heartbeat + progress of each step")
+    assert "goes on with the first that is not recorded" in reasons(**long, steps=True)
+    assert "split" not in "\n".join(advise(Need.of({**long, "steps": True})).warnings)
+    assert advise(Need.of({**long, "steps": False})).transaction == advise(Need.of(long)).transaction
+    assert "A takeover begins the work again" in "\n".join(advise(Need.of({**long, "steps": False})).warnings)
+    assert "can be split into durable steps is not known, and counts as no; yes would lead to" in reasons(**long)
+    assert "split" not in reasons(protects="efficiency", duration="3s")
+
+
+def test_how_long_the_store_may_be_away() -> None:
+    """One that fails over by itself, unless hours are fine. Not known: seconds where correctness is at stake, hours
+    where a lease only saves work."""
+    task = {"protects": "efficiency", "work": "task"}
+    stores = {
+        answer: advise(Need.of({**task, "availability": answer})).store for answer in ("hours", "seconds", "none")
+    }
+    assert stores == {"hours": ONE_SERVER, "seconds": FAILS_OVER, "none": FAILS_OVER}
+    assert "is away is not known, and counts as hours; seconds would lead to where the lease lives" in reasons(**task)
+    command = {"protects": "correctness", "work": "command"}
+    assert advise(Need.of(command)).store == FAILS_OVER
+    assert "is away is not known, and counts as seconds; hours would lead to" in reasons(**command)
+    assert "away" not in reasons(protects="efficiency", work="message", availability="seconds")
+    must = {answers["protects"]: "\n".join(advise(Need.of({**answers, "availability": "none"})).warnings)
+            for answers in (task, command)}  # fmt: skip
+    assert "costs duplicates" in must["efficiency"] and "the database still decides" in must["correctness"]
+    majority = {**task, "survives_failover": True, "duplicates": "costly", "availability": "hours"}
+    assert advise(Need.of(majority)).store == NO_GRANT_FORGOTTEN
+
+
+@pytest.mark.parametrize(("field", "word"), [("metrics", "alerts"), ("recovery", "cleared")])
+def test_metrics_and_recovery(field: str, word: str) -> None:
+    """Said where they are missing; not known counts as missing where correctness is at stake. Without a lease nobody
+    needs them."""
+
+    def warned(protects: str, work: str, **answers: Any) -> bool:
+        return word in "\n".join(advise(Need.of({"protects": protects, "work": work, **answers})).warnings)
+
+    assert warned("efficiency", "task", **{field: False}) and warned("correctness", "command", **{field: False})
+    assert warned("correctness", "command") and not warned("efficiency", "task")
+    assert not warned("correctness", "command", **{field: True})
+    assert not warned("correctness", "message", **{field: False})
 
 
 def test_it_reads_well() -> None:

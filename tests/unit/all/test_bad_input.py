@@ -11,7 +11,7 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest, Leasehold, NotHeld
-from leasehold.primitives.multi import MOST_PARTS
+from leasehold.primitives.arguments import MOST_PARTS
 from tests.support.lock import Spy, sync_scene
 from tests.support.tables import each
 

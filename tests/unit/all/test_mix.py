@@ -20,7 +20,7 @@ from leasehold import (
     ReadWriteLease,
 )
 from leasehold._core.rules import READ, SEMAPHORE
-from leasehold.primitives.multi import checked
+from leasehold.primitives.arguments import checked_parts
 from leasehold.testing import StandInStore
 from tests.support.lock import look
 from tests.support.waiting import PATIENCE, until
@@ -116,7 +116,7 @@ def test_what_type_checkers_say() -> None:
             assert_type(many[5], Lease)
             plain: Leases = many
             assert [assert_type(lease, Lease).state for lease in plain] == ["held"] * 6
-        assert_type(checked(hold._engine, (hold.lock("a"),), Lock), tuple[Lock, ...])
+        assert_type(checked_parts(hold._engine, (hold.lock("a"),), Lock), tuple[Lock, ...])
 
 
 async def test_what_type_checkers_say_of_asyncio() -> None:

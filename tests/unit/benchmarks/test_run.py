@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from multiprocessing import active_children
@@ -21,11 +22,11 @@ import pytest
 
 from benchmarks import race
 from benchmarks.__main__ import PARTS, main
-from benchmarks.parts import embedded
+from benchmarks.parts import capacity, embedded, growth
 from benchmarks.progress import GREEN, Progress, coloured
 from benchmarks.race import Board, Broken
 from benchmarks.report.machine import ROOT
-from benchmarks.rounds import TINY, Run, Setup, interleave, rates
+from benchmarks.rounds import EFFORTS, TINY, Effort, Run, Setup, interleave, rates
 from tests.support.waiting import until
 from tests.unit.benchmarks import pieces
 
@@ -68,22 +69,22 @@ def test_a_contender_may_measure_itself() -> None:
 # ---------------------------------------------------------------- the checks during a race
 
 
-class TicketLock:
-    """Threads get it in the order in which they come; each turn has the next fence."""
+class AlternatingLock:
+    """Two threads get it in turn, however seldom one of them runs, until the race is over; each turn has the next
+    fence."""
 
-    def __init__(self, fences: Iterator[int]) -> None:
-        self._turn, self._tickets, self._serving, self._fences = threading.Condition(), itertools.count(), 0, fences
+    def __init__(self, fences: Iterator[int], folder: Path) -> None:
+        self._free, self._last, self._fences, self._folder = threading.Lock(), 0, fences, folder
 
     def __enter__(self) -> SimpleNamespace:
-        with self._turn:
-            ticket = next(self._tickets)
-            self._turn.wait_for(lambda: self._serving == ticket)
+        board = Board(self._folder / "board")
+        until(lambda: self._last != threading.get_ident() or board[race.STOP], every=0.0001)
+        self._free.acquire()
+        self._last = threading.get_ident()
         return SimpleNamespace(fence=next(self._fences))
 
     def __exit__(self, *_: object) -> None:
-        with self._turn:
-            self._serving += 1
-            self._turn.notify_all()
+        self._free.release()
 
 
 @pytest.fixture
@@ -92,8 +93,9 @@ def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "SETTLE_SECONDS", 0.0)
 
 
-def raced(lock: TicketLock, folder: Path) -> race.Result:
-    """Two threads take turns on this lock for a moment."""
+def raced(fences: Iterator[int], folder: Path) -> race.Result:
+    """Two threads take turns for a moment."""
+    lock = AlternatingLock(fences, folder / "race")
     return race.race(
         lambda _: nullcontext(lambda _: lock), "", folder / "race", 2, 0.2, crowd=race.threads, fenced=True
     )
@@ -101,9 +103,9 @@ def raced(lock: TicketLock, folder: Path) -> race.Result:
 
 @pytest.mark.usefixtures("no_settling")
 def test_a_race_counts_handoffs(tmp_path: Path) -> None:
-    """With a queue every turn goes to the other thread."""
-    found = raced(TicketLock(itertools.count(1)), tmp_path)
-    assert found.fairness < 2
+    """Every turn goes to the other thread: between two looks at the board, one of them is two turns ahead at most."""
+    found = raced(itertools.count(1), tmp_path)
+    assert found.fairness <= 3
     assert len(found.took_us) >= 2 and found.p50_us <= found.p99_us
 
 
@@ -121,7 +123,33 @@ def test_two_holders_are_noticed(tmp_path: Path) -> None:
 def test_a_falling_fence_fails_the_race(tmp_path: Path) -> None:
     """No figure of a lock that breaks its promise is shown."""
     with pytest.raises(Broken, match="fence order"):
-        raced(TicketLock(itertools.count(10**9, -1)), tmp_path)
+        raced(itertools.count(10**9, -1), tmp_path)
+
+
+@pytest.mark.usefixtures("no_settling")
+def test_a_race_measures_waits(tmp_path: Path) -> None:
+    """Of two threads that alternate each waits for one turn of the other: about its fair share."""
+    found = raced(itertools.count(1), tmp_path)
+    assert {party for party, _ in found.waits} == {1, 2}
+    assert found.turns_per_s() == pytest.approx(found.parties * 1e6 / found.share_us)
+    assert found.wait_shares() > 0 and found.wait_shares(range(1, 2)) > 0
+
+
+def test_waits_are_kept_by_party(tmp_path: Path) -> None:
+    """The latest turns, in their order, and how long each party waited for its turn."""
+    board = Board.new(tmp_path / "board")
+    for me in (1, 2, 1):
+        board.turn(me, 0, time.monotonic_ns() - me * 10**9)
+    waits = board.waits_us(0, board[race.TAKEN])
+    assert [party for party, _ in waits] == [1, 2, 1]
+    assert [round(us / 1e6) for _, us in waits] == [1, 2, 1]
+
+
+def test_parties_are_numbered_through_all_processes() -> None:
+    """From 1 on, each once."""
+    assert race.crews([2, 1, 3]) == [range(1, 3), range(3, 4), range(4, 7)]
+    assert growth.sides(10, 4) == [3, 3, 2, 2]
+    assert growth.sides(2, 4) == [1, 1]
 
 
 @pytest.mark.slow
@@ -167,6 +195,21 @@ def test_every_part_is_listed() -> None:
     assert len(PARTS) == len(modules)
 
 
+@pytest.mark.parametrize("sizes", [growth.SIZES, capacity.WAITERS, capacity.HOLDERS])
+def test_every_effort_has_sizes(sizes: dict[Effort, object]) -> None:
+    """Also the smallest one."""
+    assert set(sizes) == set(EFFORTS.values())
+
+
+@pytest.mark.slow
+def test_names_vanish_from_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The smallest piece of growth: as many new names on each of several days, and fewer rows than all of them."""
+    assert main(["growth.sqlite_names", "--effort", "tiny", "--out", str(tmp_path), "--json", "-"]) == 0
+    rows = json.loads(capfd.readouterr().out)["rows"]
+    kept = [row["value"] for row in rows if row["unit"] == growth.ROWS]
+    assert len(kept) == 5 and kept[-1] < 5 * growth.SIZES[TINY].file_names + 5 * growth.CHUNKS * growth.CHUNK
+
+
 @pytest.mark.slow
 def test_the_smallest_part(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """With ``--json -`` standard output is JSON alone; progress goes to standard error, and files to the folder."""
@@ -199,7 +242,7 @@ def test_a_part_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capf
 PROGRAM = """
 import fcntl, signal, sys, termios
 from benchmarks.__main__ import main
-from benchmarks.parts import embedded
+from benchmarks.parts import capacity, embedded, growth
 from tests.unit.benchmarks import pieces
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # its keys are for us
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it

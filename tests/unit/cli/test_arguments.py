@@ -7,21 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.cli.arguments import (
-    COMMON,
-    CRON,
-    ELECT,
-    RUN,
-    CronRequest,
-    ElectRequest,
-    RunRequest,
-    Usage,
-    options,
-    parse_elect,
-    parse_run,
-    quick,
-)
+from leasehold.cli.arguments import COMMON, RUN, RunRequest, Usage, options, parse_run, quick
 from leasehold.cli.coordinator import parse_name
+from leasehold.cli.service_arguments import CRON, ELECT, CronRequest, ElectRequest, parse_elect
 from leasehold.errors import InvalidRequest
 from tests.support.tables import each
 
@@ -34,7 +22,9 @@ def test_everything_at_once() -> None:
     assert vars(request) == {
         "name": "job:7", "command": ["cmd", "-n", "--x"], "url": "u", "namespace": "n", "as_json": True, "ttl": "5s",
         "wait": "1m", "at_least": "2s", "shared": False, "limit": None, "on_lost": "kill",
-        "skip_ok": False, "busy_code": 9,
+        "on_revoke": "warn",
+        "skip_ok": False, "busy_code": 9, "shared_store": None,
+        "metrics_file": None, "metrics_port": None, "metrics": None,
     }  # fmt: skip
 
 
@@ -44,6 +34,21 @@ def test_the_defaults() -> None:
     assert (request.ttl, request.wait, request.on_lost, request.busy_code) == ("30s", None, "term", 75)
     assert parse_run(["-n", "job", "--skip-ok", "--", "cmd"], {}).wait == 0
     assert parse_run(["-n", "job", "--skip-ok", "--", "cmd"], {}).busy_code == 0
+
+
+def test_where_metrics_are_served() -> None:
+    """On this host, unless another address is named; IPv6 with or without brackets."""
+    for text, address in {
+        "9109": ("127.0.0.1", 9109),
+        "0.0.0.0:9109": ("0.0.0.0", 9109),  # noqa: S104 - as users may
+        "[::1]:9109": ("::1", 9109),
+        "::1:9109": ("::1", 9109),
+        "metrics.local:0": ("metrics.local", 0),
+    }.items():
+        assert parse_run(["job", f"--metrics-port={text}", "--", "x"], {}).metrics_port == address
+    for wrong in ("", "abc", "-1", "65536", "host:", "٣"):
+        with pytest.raises(Usage, match="takes a port such as 9109"):
+            parse_run(["job", f"--metrics-port={wrong}", "--", "x"], {})
 
 
 def test_not_alone() -> None:

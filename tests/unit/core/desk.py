@@ -166,9 +166,9 @@ class Desk:
         """Take a grant away."""
         return self.ask(ops.Evict(ROOM, owner, fence, request, delay_ms, force, note))
 
-    def revoke(self, owner: str, fence: int) -> ops.Reply:
+    def revoke(self, owner: str, fence: int, note: str = "") -> ops.Reply:
         """Ask for it back."""
-        return self.ask(ops.Revoke(ROOM, owner, fence))
+        return self.ask(ops.Revoke(ROOM, owner, fence, note))
 
     def offer(self, owner: str, fence: int, ticket: str = "ticket") -> None:
         """Allow the bearer of the ticket to adopt."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import leasehold
 from leasehold._core import headers
 from leasehold._core.names import make_name
-from leasehold._core.types import owner_digest, owner_id, owner_prefix
+from leasehold._core.types import owner_digest, owner_id, public_owner
 from tests.support.tables import each
 
 TOKEN = "host-1:4711:" + "5ec2e7" * 6 + ".9"
@@ -53,7 +53,7 @@ def test_the_owner_is_recognised_without_its_secret() -> None:
     """The id of an owner shows who it is and stands for the same owner; it opens nothing."""
     public = owner_id(TOKEN)
     assert public.startswith("host-1:4711#") and "5ec2e7" not in public
-    assert owner_digest(public) == owner_digest(TOKEN) and owner_prefix(public) == "host-1:4711"
+    assert owner_digest(public) == owner_digest(TOKEN) and public_owner(public) == "host-1:4711"
     assert owner_id(public) == public
 
 

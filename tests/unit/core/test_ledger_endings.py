@@ -124,6 +124,16 @@ def test_trap_11_a_retried_release_that_says_so_gets_the_same_answer() -> None:
     assert desk.holder() == "b"
 
 
+def test_trap_11_a_third_release_gets_the_answer_of_the_second() -> None:
+    """What a repeated release did not find it has not released, though it leaves a tombstone."""
+    desk = Desk()
+    fence = desk.granted("a")
+    desk.later(TTL)
+    for _ in range(3):
+        expect(desk.release("a", fence, forget_ms=60_000, again=True), ops.Released(found=False))
+    expect(desk.release("a", fence), ops.NotYours("gone"))
+
+
 def test_trap_11_a_retried_release_of_an_expired_lease_stays_not_yours() -> None:
     """``again`` does not turn an expiry that is remembered into a release."""
     desk = Desk()

@@ -91,8 +91,8 @@ def test_a_resource_with_notes_is_kept() -> None:
 # ---------------------------------------------------------------- revoke
 
 
-def test_revoke_tells_the_holder_and_changes_nothing() -> None:
-    """It is asked to give back, and goes on holding."""
+def test_revoke_tells_the_holder_and_takes_nothing() -> None:
+    """It is asked to give back, and goes on holding. That somebody asked is noted."""
     desk = Desk()
     fence = desk.granted("a")
     desk.claim("b")
@@ -100,7 +100,23 @@ def test_revoke_tells_the_holder_and_changes_nothing() -> None:
     before = desk.state
     expect(desk.revoke("a", fence), ops.HolderAsked(True))
     assert desk.pushes == [ops.Push("news@a", "revoke", "report:42", "a", fence, 0, TTL - 1_000)]
-    assert desk.state == before
+    assert desk.state == before._replace(notes=(AuditNote(desk.now().wall_us, "asked", "?", fence),))
+
+
+def test_whoever_asks_again_leaves_one_note() -> None:
+    """Of the last time; an eviction that was noted before is not lost for it. Others, and other reasons, are noted."""
+    desk = Desk()
+    evicted(desk)
+    desk.later(TTL)
+    fence = desk.granted("a")
+    for _ in range(30):
+        desk.later(1)
+        desk.revoke("a", fence, "ann")
+    desk.revoke("a", fence, "bob")
+    desk.revoke("a", fence, "ann")
+    desk.revoke("a", fence, "ann")
+    assert [(one.event, one.text) for one in desk.look().notes[1:]] == [("asked", one) for one in ("ann", "bob", "ann")]
+    assert desk.look().notes[0].event == "evicted" and desk.look().notes[1].at_us == desk.now().wall_us
 
 
 def test_revoke_says_when_nobody_listens() -> None:

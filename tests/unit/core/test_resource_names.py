@@ -41,7 +41,7 @@ def test_a_name_in_the_store_is_taken_as_it_is() -> None:
     """Kind and hash are read from it; hidden ids are not hashed again for the log."""
     assert (parse_name("acme/report:42").kind, parse_name("report").kind) == ("report", "report")
     assert parse_name("acme/report:42").id_hash == make_name("acme", "report", (42,)).id_hash
-    assert parse_name("report:0123456789abcdef", hidden=True).id_hash == "0123456789ab"
+    assert parse_name("report:0123456789abcdef", b"key").id_hash == "0123456789ab"
 
 
 @each(

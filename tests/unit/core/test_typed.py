@@ -135,3 +135,39 @@ with leasehold.connect("sqlite:///light.db") as hold, hold.lock("job"):
     command = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=30)
     assert done.stdout == "[]\n"
+
+
+START = f"""
+import sys
+sys.path.insert(0, {str(Path(leasehold.__file__).parents[1])!r})
+"""
+
+
+def test_a_command_runs_without_collections(tmp_path: Path) -> None:
+    """``threading`` and ``_sqlite3`` import functools, and with it collections: not for ``leasehold run``."""
+    code = f"""{START}
+from leasehold.cli import main
+sys.argv = "leasehold --url sqlite:///light.db run job -- true".split()
+main()
+"""
+    command = [sys.executable, "-I", "-S", "-X", "importtime", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=30)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert loaded >= {"threading", "_sqlite3", "leasehold.cli.supervisor"}
+    assert loaded.isdisjoint({"typing", "re", "enum", "collections", "functools", "click"})
+
+
+def test_functools_is_itself_again(tmp_path: Path) -> None:
+    """Only what is loaded for ``leasehold run`` gets the C parts alone; whoever imports it later gets all of it."""
+    code = f"""{START}
+from leasehold.cli.run import load_without_functools
+load_without_functools("sqlite:")
+assert "functools" not in sys.modules and {{"threading", "_sqlite3"}} <= sys.modules.keys()
+import functools, sqlite3, threading
+assert sqlite3.connect(":memory:").execute("select 1").fetchall() == [(1,)]
+assert getattr(threading, "functools", functools).reduce is functools.reduce
+load_without_functools("sqlite:")
+assert sys.modules["functools"] is functools
+"""
+    command = [sys.executable, "-I", "-S", "-c", code]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=30)

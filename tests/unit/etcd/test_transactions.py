@@ -45,11 +45,19 @@ def test_a_claim() -> None:
     assert written(Change((Part("a", 5, "text", nobody_waits=True),))) == {
         "compare": [
             {"key": "app/r/a", "target": "MOD", "mod_revision": "5"},
-            {"key": "app/w/a//", "range_end": "app/w/a/0", "target": "CREATE", "create_revision": "0"},
+            {"key": "app/w/a//", "range_end": "app/w/a/0"},
         ],
         "success": [{"request_put": {"key": "app/r/a", "value": "text"}}],
         "failure": read,
     }
+
+
+@each("nobody_waits", [True, False])
+def test_a_change_that_reads_nothing(nobody_waits: bool) -> None:
+    """It is the same, but for what is read when it is refused."""
+    part = Part("a", 5, "text", nobody_waits)
+    usual = json.loads(transactions.write((Change((part,)),), LEASE))
+    assert usual.pop("failure") and json.loads(transactions.put(part)) == usual
 
 
 def test_a_take() -> None:
@@ -66,7 +74,7 @@ def test_a_take() -> None:
 def test_a_join() -> None:
     """There is no place of this owner yet; it is made with our lease, and all are read."""
     found = written(Change((Part("space/a", 5, join=Join("me", "hello")),)))
-    assert found["compare"][1] == {"key": "app/w/space/a//me", "target": "CREATE", "create_revision": "0"}
+    assert found["compare"][1:] == [{"key": "app/w/space/a//me"}, {"key": "app/g/space/a//me"}]
     assert found["success"][0] == {"request_put": {"key": "app/w/space/a//me", "value": "hello", "lease": "77"}}
     assert found["success"][1:] == found["failure"]
 

@@ -150,6 +150,7 @@ def test_evict_races_with_release(spy: Spy, hold: leasehold.Leasehold, operator:
     assert len(operator.inspect("job").notes) == min(evictions, NOTES_KEPT)
 
 
+@pytest.mark.slow
 def test_an_eviction_is_repeated_when_unanswered(spy: Spy, hold: leasehold.Leasehold) -> None:
     """The same request: one note, one fence; the holder's own coordinator may be the operator's."""
     lease = taken(hold, ttl=3)  # the next renewal tells it

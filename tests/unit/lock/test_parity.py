@@ -24,6 +24,7 @@ PAIRS = [
     (leasehold.ReadWriteLease, leasehold.AsyncReadWriteLease),
     (leasehold.All, leasehold.AsyncAll),
     (leasehold.Leases, leasehold.AsyncLeases),
+    (leasehold.LeaseBatch, leasehold.AsyncLeaseBatch),
     (leasehold.Term, leasehold.AsyncTerm),
     (Campaign, AsyncCampaign),
 ]
@@ -34,7 +35,10 @@ ITERATED = [
 ]  # they are not entered
 
 AWAITED = {
-    "AsyncLeasehold": {"adopt", "close", "evict", "inspect", "leaks", "revoke", "__aenter__", "__aexit__"},
+    "AsyncLeasehold": {
+        "acquire_many", "adopt", "close", "evict", "inspect", "leaks", "ping", "release_many", "revoke", "__aenter__",
+        "__aexit__",
+    },
     "AsyncLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
     "AsyncLease": {"extend", "release", "transfer", "__aenter__", "__aexit__"},
     "AsyncPermit": {"extend", "release", "transfer", "__aenter__", "__aexit__"},
@@ -45,6 +49,7 @@ AWAITED = {
     "AsyncWriteLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
     "AsyncReadWriteLease": {"downgrade", "extend", "release", "transfer", "__aenter__", "__aexit__"},
     "AsyncAll": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
+    "AsyncLeaseBatch": {"release", "__aenter__", "__aexit__"},
     "AsyncLeases": {"extend", "release", "__aenter__", "__aexit__"},
     "AsyncTerm": {"extend", "publish", "release", "transfer", "__aenter__", "__aexit__"},
     "AsyncCampaign": {"close", "__aenter__", "__aexit__", "__anext__"},
@@ -53,13 +58,15 @@ AWAITED = {
     "AsyncCron": {"history", "run", "stop"},
 }  # fmt: skip
 CALLBACKS = (
+    "acquire_many",
     "all",
     "election",
     "on_demoted",
     "on_elected",
     "on_lost",
     "on_revoked",
-)  # may be coroutine functions in asyncio
+    "release_many",
+)  # of their own flavour, or coroutine functions in asyncio
 MEMBERS = [
     (sync, other, name) for sync, other in [*PAIRS, *ITERATED] for name in sorted(dir(sync)) if not name.startswith("_")
 ]
@@ -115,8 +122,8 @@ def test_rlock_is_lock_with_reentrant() -> None:
 
 
 def test_semaphore_is_lock_with_a_limit() -> None:
-    """``semaphore`` takes all that ``lock`` takes, but ``reentrant``, and how many."""
-    lock = [one for one in shape(leasehold.Leasehold.lock) if one[0] != "reentrant"]
+    """``semaphore`` takes all that ``lock`` takes, but ``reentrant`` and ``linger``, and how many."""
+    lock = [one for one in shape(leasehold.Leasehold.lock) if one[0] not in ("reentrant", "linger")]
     semaphore = shape(leasehold.Leasehold.semaphore)
     assert [one for one in semaphore if one[0] not in ("limit", "permits")] == lock
     assert [one[0] for one in semaphore if one not in lock] == ["limit", "permits"]
@@ -134,7 +141,7 @@ def test_locked_has_the_same_overloads() -> None:
 @each(("sync", "other", "name"), MEMBERS, ids=lambda part: getattr(part, "__name__", part))
 def test_the_same_annotations(sync: type, other: type, name: str) -> None:
     """Parameters are annotated alike; what is returned differs only in flavour. A callback may be a coroutine function
-    in asyncio, and the locks of ``all`` are of its own flavour."""
+    in asyncio, and the locks of ``all`` and of batches are of its own flavour."""
     one, two = getattr(sync, name), getattr(other, name)
     if callable(one) and name not in CALLBACKS:
         assert without_return(one) == without_return(two)

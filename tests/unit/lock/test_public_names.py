@@ -28,6 +28,7 @@ NAMES = [
     "AsyncAll",
     "AsyncElection",
     "AsyncLease",
+    "AsyncLeaseBatch",
     "AsyncLeasehold",
     "AsyncLeases",
     "AsyncLock",
@@ -48,6 +49,7 @@ NAMES = [
     "InvalidRequest",
     "Leader",
     "Lease",
+    "LeaseBatch",
     "LeaseLost",
     "Leasehold",
     "LeaseholdError",
@@ -87,11 +89,8 @@ ERRORS: dict[str, tuple[type, ...]] = {
     "InvalidRequest": (ValueError,),
 }
 LATER = {
-    leasehold.Leasehold: [
-        "acquire_many", "release_many",
-    ],
     leasehold.Lock: ["read", "write", "resize"],
-}  # fmt: skip
+}
 LEASE = {
     "acquired_at", "beat", "check", "deadline", "exported", "extend", "fence", "guarded", "headers", "log_context",
     "lost", "meta", "on_lost", "on_revoked", "owner", "release", "remaining", "resource", "revoked", "state",
@@ -169,9 +168,12 @@ def test_the_lock_and_the_coordinator() -> None:
     assert public(leasehold.Semaphore) == public(leasehold.Lock) | {"available", "resize"}
     assert public(leasehold.Permit) == LEASE | {"slot", "slot_resource", "slot_resources", "slots"}
     assert public(leasehold.Leasehold) == {
-        "adopt", "all", "close", "cron", "election", "evict", "guarantees", "inspect", "leaks", "lock", "locked",
-        "once", "revoke", "rlock", "rwlock", "scan", "semaphore", "single_flight",
+        "acquire_many", "adopt", "all", "close", "closed", "cron", "election", "evict", "guarantees", "inspect",
+        "leaks", "lock", "locked", "namespace", "once", "ping", "release_many", "revoke", "rlock", "rwlock", "scan",
+        "semaphore", "single_flight", "store",
     }  # fmt: skip
+    batch = {"acquired", "complete", "count", "failed", "index", "refused", "release"}
+    assert public(leasehold.LeaseBatch) == public(leasehold.AsyncLeaseBatch) == batch
 
 
 def test_the_read_write_lock() -> None:
@@ -182,7 +184,7 @@ def test_the_read_write_lock() -> None:
 
 
 def test_the_parameters_of_lock() -> None:
-    """The pinned parameters with their defaults; ``linger`` comes later."""
+    """The pinned parameters with their defaults."""
     parameters = inspect.signature(leasehold.Leasehold.lock).parameters
     defaults = {name: one.default for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
     assert repr(defaults.pop("wait")) == "<the coordinator's>"
@@ -193,6 +195,7 @@ def test_the_parameters_of_lock() -> None:
         "max_idle": None,
         "at_least": None,
         "delay": None,
+        "linger": 0,
         "reentrant": False,
         "protects": None,
         "meta": None,

@@ -575,7 +575,8 @@ def test_every_event_is_documented() -> None:
     kinds = events.__dict__["Event"].__args__
     table = [line.split()[0] for line in (events.__doc__ or "").splitlines() if line.startswith("    ")]
     assert table == [kind.__name__ for kind in kinds]
-    assert all(kind._fields[0] == "lease" for kind in kinds if kind is not events.Leaking)
+    firsts = {"lease": "of a lease", "kind": "of a pattern"}
+    assert all(kind._fields[0] in firsts for kind in kinds if kind is not events.Leaking)
 
 
 def test_evictions_by_others_are_told_apart(stage: Stage, heard: Listener) -> None:

@@ -114,7 +114,7 @@ def test_the_twins_have_the_same_values(set_up: Callable[..., Stage], heard: Lis
         ]
         for name in metrics.HISTOGRAMS
     }
-    assert counts == {"acquire_wait": [11], "hold": [9], "renew_slack": [3]}
+    assert counts == {"acquire_wait": [11], "hold": [9], "renew_slack": [3], "cron_duration": [1]}
     now = {point.attributes["kind"]: point.value for point in found["leasehold.held"].data.data_points}
     assert now == {"job": 0, "held": 1}
     assert [point.value for point in found["leasehold.keys_without_ttl"].data.data_points] == [3]
@@ -132,7 +132,7 @@ def test_an_exporter_makes_the_prometheus_names_of_them(
         assert metric.unit == "s" or metric.unit.startswith("{"), "any other unit becomes part of the name"
         names[exported] = {frozenset(point.attributes) for point in metric.data.data_points}
         buckets[exported] = [getattr(point, "explicit_bounds", ()) for point in metric.data.data_points]
-    assert set(names) == {*COUNTERS, *HISTOGRAMS, *GAUGES, "leasehold_keys_without_ttl"}
+    assert set(names) == {*COUNTERS, *HISTOGRAMS, *GAUGES}
     assert {name: names[name] for name in COUNTERS} == {name: {frozenset(one)} for name, one in COUNTERS.items()}
     assert all(list(bounds) == edges for name, edges in BUCKETS.items() for bounds in buckets[name])
 

@@ -30,13 +30,29 @@ COUNTERS = {
     "leasehold_fencing_rejected_total": {"kind", "downstream"},
     "leasehold_unguarded_total": {"kind"},
     "leasehold_contention_total": {"kind"},
+    "leasehold_antipattern_total": {"kind", "pattern"},
+    "leasehold_single_flight_total": {"kind", "outcome"},
+    "leasehold_once_total": {"kind", "outcome"},
+    "leasehold_cron_total": {"kind", "outcome"},
+    "leasehold_jobs_total": {"kind", "outcome"},
+    "leasehold_election_terms_total": {"kind"},
 }
 BUCKETS = {
     "leasehold_acquire_wait_seconds": [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30],
     "leasehold_hold_seconds": [0.01, 0.1, 1, 10, 60, 600, 3600],
 }
-HISTOGRAMS = {*BUCKETS, "leasehold_renew_slack_seconds"}
-GAUGES = {"leasehold_held", "leasehold_waiters", "leasehold_oldest_held_seconds"}
+HISTOGRAMS = {*BUCKETS, "leasehold_renew_slack_seconds", "leasehold_cron_duration_seconds"}
+GAUGES = {
+    "leasehold_held",
+    "leasehold_waiters",
+    "leasehold_oldest_held_seconds",
+    "leasehold_keys_without_ttl",
+    "leasehold_ttl_seconds",
+    "leasehold_cron_last_success_timestamp_seconds",
+    "leasehold_jobs_by_state",
+    "leasehold_election_leading",
+    "leasehold_election_leaderless_seconds",
+}
 
 
 class Scrape:
@@ -111,9 +127,15 @@ def test_every_series(
     assert page.value("leasehold_oldest_held_seconds", kind="job") == 0
     assert (page.value("leasehold_oldest_held_seconds", kind="held") or -1) >= 0
     assert page.value("leasehold_keys_without_ttl") == 3
+    assert page.value("leasehold_ttl_seconds", kind="held") == 3600
+    assert page.value("leasehold_cron_last_success_timestamp_seconds", kind="job") == 1_794_000_000
+    assert page.value("leasehold_cron_duration_seconds_sum", kind="job") == 2
+    assert page.value("leasehold_jobs_by_state", kind="job", state="ready") == 4
+    assert page.value("leasehold_election_leading", kind="job") == 1
+    assert page.value("leasehold_election_leaderless_seconds", kind="job") == 0
     names = {sample.name for sample in page.samples if not sample.name.endswith("_created")}
     parts = {f"{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum", "count")}
-    assert names == {*COUNTERS, *parts, *GAUGES, "leasehold_keys_without_ttl"}
+    assert names == {*COUNTERS, *parts, *GAUGES}
 
 
 def test_who_waits_and_who_holds(set_up: Callable[..., Stage], registry: CollectorRegistry) -> None:
@@ -192,7 +214,7 @@ def test_a_signal_handler_inside_an_event_waits_for_nothing(registry: CollectorR
     plain = series.inc
     spent: list[int] = []
 
-    def handler() -> None:
+    def handler(by: float = 1) -> None:
         with series._value._lock:  # as prometheus-client is while it counts
             if not spent:
                 spent.append(1)

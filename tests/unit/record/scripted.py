@@ -25,6 +25,7 @@ class Scripted:
 
     most_parts = 60
     server = "a server"
+    offers = False
 
     def __init__(self) -> None:
         self.watches: list[Watch] = []

@@ -12,7 +12,8 @@ import pytest
 from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.redis import clients, failures, watchdog_connection
 from leasehold.stores.redis.connection import RedisConnection
-from leasehold.stores.redis.loop_connection import AsyncRedisSocket, LoopConnection
+from leasehold.stores.redis.loop_connection import LoopConnection
+from leasehold.stores.redis.loop_socket import AsyncRedisSocket
 from leasehold.stores.redis.server import SLOW_REPLY, Server
 from leasehold.stores.redis.target import Target
 from leasehold.stores.redis.watchdog_connection import WatchdogConnection

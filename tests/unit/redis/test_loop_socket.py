@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.stores.redis.loop_connection import AsyncRedisSocket
+from leasehold.stores.redis.loop_socket import AsyncRedisSocket
 from leasehold.stores.redis.sockets import Broken, NotSent
 
 

@@ -96,7 +96,7 @@ FORMS: dict[str, dict[str, Any]] = {
 def test_a_form_means_what_it_says(url: str, connect: Connect) -> None:
     """Each part of a URL lands where it belongs, and what is not said has its default."""
     assert from_url(url) == Target(**FORMS[url])
-    assert repr(connect(url)).endswith("Leasehold on redis>")
+    assert repr(connect(url)).endswith(f"Leasehold on {from_url(url).url}>")
 
 
 def test_every_scheme_and_every_option_is_tried_here(certificates: Certificates) -> None:
@@ -137,7 +137,7 @@ def test_connecting_sends_nothing(connect: Connect) -> None:
 def test_the_environment_may_name_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """LEASEHOLD_URL is a URL like any other, also when it is a bad one."""
     monkeypatch.setenv("LEASEHOLD_URL", "valkey://host:6380/2")
-    assert repr(leasehold.connect()) == "<Leasehold on redis>"
+    assert repr(leasehold.connect()) == "<Leasehold on redis://host:6380/2>"
     monkeypatch.setenv("LEASEHOLD_URL", f"valkey://:{SECRET}@host:0")
     with pytest.raises(InvalidRequest, match="port 0") as info:
         leasehold.connect()

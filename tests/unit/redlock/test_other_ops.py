@@ -94,7 +94,7 @@ def view(owner: str | None, fence: int = 9) -> list[Any]:
     """What a node shows."""
     held = [] if owner is None else [
         [owner.encode(), b"%d" % fence, b"30000", b"1800000030000", b"0", b"0", b"0", b"0", b"mutex", b"0", b"0", b"-",
-         b"-", b"0", b""]
+         b"-", b"0", b"0", b""]
     ]  # fmt: skip
     return [[9, 1_800_000_000_000, 0, fence, held, [], [], [], 0, []]]
 

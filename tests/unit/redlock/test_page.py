@@ -15,6 +15,8 @@ ROWS = {  # of the table "What it cannot do", by capability
     "groups": "| `all` |",
     "handover": "`transfer` and `adopt`",
     "evictions": "`evict` and `revoke`",
+    "reservations": "| passing a lease on |",
+    "lingering": "| `linger=` |",
     "longest_ttl_ms": "| a ttl above `max_ttl` |",
 }
 NOT_ON_THE_PAGE = {"durable_fences"}  # as on one Redis, whose page explains it

@@ -31,9 +31,10 @@ def annotated(function: Callable[..., Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("side", SIDES, ids=lambda side: side.__qualname__)
 def test_a_side_takes_what_lock_takes(side: Callable[..., Any]) -> None:
-    """Every option, in the same order, with the same default and type; and nothing else."""
-    assert list(keywords(side).items()) == list(keywords(leasehold.Leasehold.lock).items())
-    assert annotated(side) == annotated(leasehold.Leasehold.lock)
+    """Every option but ``linger``, in the same order, with the same default and type; and nothing else."""
+    lock = {name: default for name, default in keywords(leasehold.Leasehold.lock).items() if name != "linger"}
+    kinds = {name: kind for name, kind in annotated(leasehold.Leasehold.lock).items() if name != "linger"}
+    assert list(keywords(side).items()) == list(lock.items()) and annotated(side) == kinds
     assert list(inspect.signature(side).parameters) == ["self", *keywords(side)]
 
 
@@ -52,7 +53,7 @@ def test_every_option_reaches_the_lock() -> None:
         "reentrant": True, "protects": "correctness", "meta": {"run": 1},
         "durability": None,
     }  # fmt: skip
-    assert said.keys() == keywords(leasehold.Leasehold.lock).keys()
+    assert said.keys() == keywords(leasehold.Leasehold.lock).keys() - {"linger"}
     with leasehold.connect("memory://rwlock-options", wait=4) as hold:
         both = hold.rwlock("doc", 1)
         variants: list[dict[str, Any]] = [said, {}, {"wait": None}, {"meta": {}}]

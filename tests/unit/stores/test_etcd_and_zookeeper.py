@@ -38,4 +38,4 @@ def test_durability(url: str) -> None:
 def test_everything_else(url: str) -> None:
     """The list on the page that compares the stores is complete: these are the capabilities of one that can do all."""
     with leasehold.connect(url) as hold:
-        assert hold._engine.store.capabilities == Capabilities(hosts=True)
+        assert hold._engine.store.capabilities == Capabilities(hosts=True, lingering=False)

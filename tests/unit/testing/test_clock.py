@@ -26,7 +26,7 @@ from leasehold.stores.memory import MemoryStore
 from leasehold.testing import StandInStore, TurnableClock, freeze, outage
 from leasehold.testing import clock as clock_module
 from leasehold.testing.clock import alone
-from tests.support.lock import elsewhere, look, nothing_left
+from tests.support.lock import elsewhere, look, nothing_left, waiting
 from tests.support.waiting import until, until_async
 
 Connect = Callable[..., Leasehold]
@@ -34,7 +34,7 @@ Connect = Callable[..., Leasehold]
 
 def waiters(store: StandInStore, count: int) -> Callable[[], bool]:
     """Do that many wait for the job?"""
-    return lambda: len(look(store, "job").queue) == count
+    return lambda: waiting(store, "job") == count
 
 
 def failure(kind: type[BaseException], call: Callable[[], object]) -> str:

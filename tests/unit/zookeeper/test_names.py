@@ -5,7 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.stores.zookeeper.names import BUCKETS, Names, bucket, escaped, place_prefix, queue, unescaped
+from leasehold._core.types import owner_digest, owner_id
+from leasehold.stores.record.requests import Offer
+from leasehold.stores.zookeeper.names import (
+    BUCKETS,
+    Names,
+    bucket,
+    escaped,
+    place_owner,
+    place_prefix,
+    queue,
+    session_name,
+    unescaped,
+)
 from leasehold.stores.zookeeper.revisions import Revision, unpacked
 from tests.support.tables import each
 
@@ -40,7 +52,7 @@ def test_paths() -> None:
 
 def test_places_are_ordered_by_their_number() -> None:
     """Whoever made them. Names that are no places are left out."""
-    other = place_prefix("x-y", THEIRS)
+    other = place_prefix(place_owner("x-y", None), THEIRS)
     found = queue([f"{other}0000000007", "stranger", f"{WHO}0000000009", f"{other[:-1]}", f"{WHO}12"], OURS)
     assert [(place.owner, place.number, place.ours) for place in found.places] == [("x-y", 7, False), ("abc", 9, True)]
     assert found.surplus == ()
@@ -72,3 +84,20 @@ def test_revisions_come_back(mzxid: int, removals: int, version: int) -> None:
     """Also those of counters that went on below zero."""
     revision = Revision(mzxid, removals, version)
     assert unpacked(revision.packed()) == revision
+
+
+def test_a_place_says_what_its_claim_offers() -> None:
+    """Without the token of its owner, and whatever characters are in the rest."""
+    owner = "höst-1.x:4711:secret.1"
+    given = Offer(owner_id(owner), 30_000, 17, 18, "@ad-dress.é", 19)
+    name = f"{place_prefix(place_owner(owner_digest(owner), given), THEIRS)}0000000003"
+    (found,) = queue([name], OURS).places
+    assert (found.owner, found.number, found.offer) == (owner_digest(owner), 3, given)
+    assert "secret" not in name and "/" not in name
+
+
+def test_an_offer_that_is_none_of_ours() -> None:
+    """The place counts all the same: its claim takes the resource itself."""
+    for text in ("1.2.3", "x.1.1.1.a.b", "0.1.1.1.a.b", f"1.{2**60}.1.1.a.b", "1.1.1.-1.a.b"):
+        (found,) = queue([f"abc.{text.replace('-', '%2D')}-{session_name(THEIRS)}-0000000003"], OURS).places
+        assert (found.owner, found.offer) == ("abc", None)

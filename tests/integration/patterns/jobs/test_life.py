@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from leasehold import Backoff, InvalidRequest, StaleOwner
+from leasehold.observe.events import JobMoved
 from leasehold.patterns import Jobs
 from tests.support.patterns.jobs.shops import Shop, got
 
@@ -50,6 +51,22 @@ async def test_a_heartbeat_keeps_it(jobs: Any, store: Shop) -> None:
     assert await got(jobs.claim()) is None
     await got(job.heartbeat("10m"))
     assert 590 < job.remaining() <= 600
+
+
+async def test_observers_are_told_what_was_taken_over(store: Shop) -> None:
+    """Of several jobs that are claimed in one step, those whose worker's lease ran out are told apart."""
+    told: list[Any] = []
+    jobs = store.jobs(observers=[told.append])
+    await got(jobs.create())
+    await got(jobs.enqueue_many(range(6)))
+    first, *_ = await got(jobs.claim_many(3))
+    store.expire()
+    assert len(await got(jobs.claim_many(5))) == 5
+    with pytest.raises(StaleOwner):
+        await got(first.complete())
+    outcomes = [event.outcome for event in told if isinstance(event, JobMoved)]
+    assert outcomes[:3] == ["claimed"] * 3 and outcomes[8:] == ["refused"]
+    assert sorted(outcomes[3:8]) == ["claimed"] * 2 + ["taken_over"] * 3
 
 
 async def test_repeating_the_end_is_the_same(jobs: Any, store: Shop) -> None:

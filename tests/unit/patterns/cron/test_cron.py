@@ -305,7 +305,7 @@ def test_a_machine_whose_clock_is_wrong_runs_nothing(bench: Bench, caplog: pytes
 def test_a_store_that_goes_away(bench: Bench, hold: leasehold.Leasehold, caplog: pytest.LogCaptureFixture) -> None:
     """The tick is run when it is back, if that is within the grace; it is told once."""
     cron = bench.cron(hold=hold).start()
-    until(lambda: hold._results.read("rollup") is not None)
+    until(lambda: hold._results.read("rollup") is not None and not hold.lock("rollup").locked())
     with outage(hold):
         bench.clock.set(T + 300)
         until(lambda: "rollup:" in caplog.text)

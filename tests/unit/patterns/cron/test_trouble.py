@@ -75,6 +75,40 @@ def test_a_store_that_forgets_all(bench: Bench, missed: str) -> None:
     assert bench.ran == [300, 600, 900]
 
 
+class Forgetful(MemoryResultStore):
+    """Loses all that it knows with the next write."""
+
+    __slots__ = ("forgets",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forgets = False
+
+    def write(self, lease: Any, text: str | None, keep: Any) -> None:
+        """What is written is lost as well."""
+        super().write(lease, None if self.forgets else text, keep)
+        self.forgets = False
+
+
+@pytest.mark.parametrize("missed", ["skip", "once", "all"])
+def test_a_store_that_forgets_all_at_the_end_of_a_run(bench: Bench, missed: str) -> None:
+    """The process that ran the ticks knows them, even if it has not looked at the history since."""
+    results = Forgetful()
+
+    def forget(tick: int) -> None:
+        results.forgets = tick == 600
+
+    cron = bench.cron(store=results, missed=missed, work=forget).start()
+    until(lambda: results.read("rollup") is not None)
+    for tick in (300, 600):
+        bench.clock.set(T + tick)
+        until(lambda tick=tick: bench.ran[-1:] == [tick])  # type: ignore[misc]  # bound now
+        until(lambda: not bench.hold.lock("rollup").locked())
+    bench.clock.set(T + 900)
+    settled(cron, (900, "ok"))
+    assert bench.ran == [300, 600, 900]
+
+
 class Exhausted(MemoryResultStore):
     """Of a process that can start no thread now and then."""
 

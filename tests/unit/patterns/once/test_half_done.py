@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import leasehold
+from leasehold import Backoff
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.patterns import KeyReused, ResultNotKept
 from leasehold.testing import TurnableClock, expire, freeze
@@ -85,15 +86,18 @@ def test_a_result_store_that_is_away_before_it_begins(near: Stage, broken: Broke
 
 
 @pytest.mark.parametrize("errors", [(), (KeyError,)], ids=["freed", "stored"])
-def test_the_error_of_the_work_stays(near: Stage, broken: BrokenResultStore, errors: Any) -> None:
+def test_the_error_of_the_work_stays(
+    near: Stage, broken: BrokenResultStore, errors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The result store fails while the key is freed, or the error stored: what is raised is the work's own error."""
+    monkeypatch.setattr("leasehold.patterns.once.key.RETRIES", Backoff(base=0.001, cap=0.001, attempts=3))
 
     def fails(request_id: str) -> None:
         raise KeyError("of the work")
 
     broken.before = failing(StoreUnavailable("away"), when=lambda text: text is None or done(text))
     with pytest.raises(KeyError, match="of the work") as caught:
-        near.decorated(fails, *NAME, errors=errors, ttl=0.2)("r-1")
+        near.decorated(fails, *NAME, errors=errors)("r-1")
     assert any("besides" in note for note in caught.value.__notes__)
     assert not near.rival.lock("payment", "r-1").locked()
 

@@ -1,0 +1,469 @@
+"""A lease passes between the threads of one process, without the store: in order, with fences of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold import LeaseLost, NotAcquired, StaleOwner, StoreUnavailable
+from leasehold._core import cohort as cohort_module
+from leasehold._core.ops import Claim, Release, Renew
+from leasehold._core.policy import PASS_SECONDS
+from leasehold.guards.memory import FenceGuard
+from leasehold.stores.clock import ManualClock
+from leasehold.stores.memory import MemoryStore
+from tests.support.crew import Crew, Hand
+from tests.support.lock import Spy, elsewhere, look, nothing_left, only, unreachable, waiting
+from tests.support.waiting import PATIENCE, until
+
+TTL = 60
+
+
+class Stage:
+    """A coordinator over a spied store, a holder that is not of the cohort, and a crew that waits for it."""
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
+        self.spy = Spy(MemoryStore(self.clock))
+        self.hold = leasehold.connect(self.spy)
+        self.crew = Crew(self.hold, ttl=TTL)
+        self.first = self.hold.lock("job", ttl=TTL).acquire()
+
+    def begin(self, count: int) -> list[Hand]:
+        """So many wait, and the first of them has it."""
+        hands = self.crew.come(count)
+        self.clock.advance(0.001)  # fences are reserved up to the clock
+        assert self.first is not None and self.first.release()
+        hands[0].has_it()
+        self.clock.advance(0.001)
+        return hands
+
+    def evict(self) -> Any:
+        """Whoever holds it, as an operator does: by what the store says."""
+        (grant,) = look(self.spy, "job").holders
+        return self.hold.evict("job", fence=grant.fence, reason="test", delay=0, force=True)
+
+    def reservations(self) -> list[Renew]:
+        """What was sent to the store for more fences."""
+        return [op for op in self.spy.of(Renew) if op.fences]
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    """Ends whatever happens."""
+    made = Stage()
+    yield made
+    made.spy.heal()
+    made.crew.end()
+    made.hold.close()
+
+
+def test_a_lease_passes_from_one_to_the_next(stage: Stage) -> None:
+    """Five wait: one claim of theirs is in the store, one request reserves fences, and one release ends it."""
+    hands = stage.begin(5)
+    assert len(look(stage.spy, "job").holders) == 1
+    fences, owners = [], []
+    for hand in hands:
+        lease = hand.has_it()
+        assert lease.state == "held" and sum(one.lease is not None for one in hands) == hands.index(hand) + 1
+        fences.append(lease.fence)
+        owners.append(lease.owner)
+        assert hand.let_go() is True
+    assert fences == sorted(set(fences)) and len(set(owners)) == 5
+    assert len(stage.spy.of(Claim)) == 2 and len(stage.reservations()) == 1
+    assert len(stage.spy.of(Release)) == 2 and nothing_left(stage.spy, "job")
+    assert stage.hold._engine.cohorts == {} and not stage.hold._engine.watchdog.passing
+
+
+def test_fences_go_on_growing_in_the_store(stage: Stage) -> None:
+    """What the store grants after a lease was passed on is above every fence that was used meanwhile."""
+    hands = stage.begin(3)
+    fences = [hand.has_it().fence for hand in hands if hand.let_go()]
+    later = stage.hold.lock("job", ttl=TTL).try_acquire()
+    assert later is not None and later.fence > max(fences)
+
+
+def test_a_guard_refuses_who_held_before(stage: Stage) -> None:
+    """A lease that was passed on makes the one before it stale, for every guard."""
+    hands = stage.begin(2)
+    guard = FenceGuard()
+    first = hands[0].has_it()
+    guard.check(first)
+    hands[0].let_go()
+    guard.check(hands[1].has_it())
+    with pytest.raises(StaleOwner):
+        guard.check(first)
+
+
+def test_the_lease_is_renewed_as_the_store_knows_it(stage: Stage) -> None:
+    """The watchdog renews a passed lease by the owner and the fence of the store's grant."""
+    hands = stage.begin(2)
+    hands[0].let_go()
+    lease = hands[1].has_it()
+    (grant,) = look(stage.spy, "job").holders
+    assert (grant.owner, grant.fence) != (lease.owner, lease.fence) and lease.fence > grant.fence
+    before = lease.deadline
+    for _ in range(8):
+        stage.clock.advance(TTL / 8)
+        stage.hold._engine.watchdog.round()
+    assert lease.state == "held" and lease.deadline > before
+    assert {(op.owner, op.fence) for op in stage.spy.of(Renew)} == {(grant.owner, grant.fence)}
+
+
+def test_a_block_of_fences_runs_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are reserved then, while nobody else waits: the lease need not go back."""
+    monkeypatch.setattr(cohort_module, "MOST_PASSES", 2)
+    hands = stage.begin(6)
+    fences = []
+    for hand in hands:
+        fences.append(hand.has_it().fence)
+        stage.clock.advance(0.001)
+        hand.let_go()
+    assert fences == sorted(set(fences)) and len(stage.reservations()) == 3 and len(stage.spy.of(Release)) == 2
+
+
+def test_nothing_is_reserved_beyond_the_clock(stage: Stage) -> None:
+    """A clock that was set back while a block is open: no more is reserved, the lease goes back, fences grow."""
+    hands = stage.begin(4)
+    fences = [hands[0].has_it().fence]
+    stage.clock.step_wall(-3600)
+    for before, hand in pairwise(hands):
+        before.let_go()
+        fences.append(hand.has_it().fence)
+    assert fences == sorted(set(fences)) and all(op.fences for op in stage.reservations())
+    assert len(stage.spy.of(Claim)) == 2 + 3  # each had to claim
+
+
+def test_others_elsewhere_get_their_turn(stage: Stage) -> None:
+    """Each who waits here when the store says that others wait gets one turn; then the lease goes to them."""
+    hands = stage.begin(3)
+    other = leasehold.connect(stage.spy)
+    remote = Crew(other, ttl=TTL)
+    (there,) = remote.come()
+    hands[0].let_go()
+    hands[1].has_it()
+    (late,) = stage.crew.come()  # after the store was asked
+    hands[1].let_go()
+    hands[2].has_it()
+    hands[2].let_go()
+    assert there.has_it().state == "held" and late.lease is None
+    there.let_go()
+    assert late.has_it().state == "held"
+    remote.end()
+    other.close()
+
+
+def test_passing_stops_after_a_while(stage: Stage) -> None:
+    """Holders who take long: the store is asked at each release, and others who wait elsewhere come next."""
+    hands = stage.begin(2)
+    hands[0].let_go()
+    hands[1].has_it()
+    other = leasehold.connect(stage.spy)
+    remote = Crew(other, ttl=TTL)
+    (there,) = remote.come()
+    stage.crew.come()
+    stage.clock.advance(PASS_SECONDS + 0.1)
+    hands[1].let_go()  # the store is asked, and says that another waits: the one who waits here gets its turn
+    assert len(stage.reservations()) == 2
+    (last,) = stage.crew.hands[-1:]
+    last.has_it()
+    stage.crew.come()
+    stage.clock.advance(PASS_SECONDS + 0.1)
+    last.let_go()
+    assert there.has_it().state == "held"
+    there.let_go()
+    stage.crew.end()
+    remote.end()
+    other.close()
+
+
+# ---------------------------------------------------------------- what ends between two passes
+
+
+def test_a_lost_lease_sends_the_others_back_to_the_store(stage: Stage) -> None:
+    """Its holder is told, and the next one claims: it gets a grant of its own."""
+    hands = stage.begin(3)
+    hands[0].let_go()
+    lease = hands[1].has_it()
+    stage.spy.before = only(Renew, unreachable)
+    for _ in range(20):
+        stage.clock.advance(TTL / 20)
+        stage.hold._engine.watchdog.round()
+    assert lease.state == "lost"
+    stage.spy.heal()
+    stage.clock.advance(TTL)
+    assert hands[2].has_it().fence > lease.fence
+    assert hands[1].let_go() is False
+
+
+def test_an_evicted_lease_is_not_passed_on(stage: Stage) -> None:
+    """The store has taken it away: the holder learns it, and the next one waits for the door to open."""
+    hands = stage.begin(3)
+    hands[0].let_go()
+    lease = hands[1].has_it()
+    eviction = stage.evict()
+    assert eviction.fence > lease.fence
+    until(lambda: lease.state == "lost", "the holder knows")
+    assert hands[1].let_go() is False and hands[2].has_it().fence > eviction.fence
+
+
+def test_an_eviction_that_nobody_heard_of(stage: Stage) -> None:
+    """The push is lost: the release asks the store, which says that it is not ours."""
+    hands = stage.begin(2)
+    lease = hands[0].has_it()
+    stage.hold._engine.watchdog.pause()
+    stage.evict()
+    assert hands[0].let_go() is False and lease.state == "lost"
+    stage.hold._engine.watchdog.pause(False)
+    assert hands[1].has_it().fence > lease.fence
+
+
+def test_a_revoked_lease_goes_back_to_the_store(stage: Stage) -> None:
+    """An operator asked for it: it is not kept in the process."""
+    hands = stage.begin(2)
+    lease = hands[0].has_it()
+    stage.hold.revoke("job")
+    until(lease.revoked.is_set, "it was asked")
+    releases = len(stage.spy.of(Release))
+    hands[0].let_go()
+    assert len(stage.spy.of(Release)) == releases + 1 and hands[1].has_it().state == "held"
+
+
+def test_max_hold_counts_for_each(stage: Stage) -> None:
+    """A passed lease has the limits of its own lock, from when it was passed."""
+    stage.crew.come()
+    (limited,) = stage.crew.come(max_hold=10)
+    stage.clock.advance(0.001)
+    assert stage.first is not None
+    stage.first.release()
+    first = stage.crew.hands[0].has_it()
+    stage.clock.advance(9)
+    stage.hold._engine.watchdog.round()
+    stage.crew.hands[0].let_go()
+    lease = limited.has_it()
+    stage.clock.advance(9)
+    stage.hold._engine.watchdog.round()
+    assert lease.state == "held" and first.state == "released"
+    stage.clock.advance(2)
+    stage.hold._engine.watchdog.round()
+    with pytest.raises(LeaseLost, match="max_hold"):
+        lease.check()
+
+
+def test_closing_ends_all_who_wait(stage: Stage) -> None:
+    """What is held is given back, and each who waits says why it ends."""
+    hands = stage.begin(4)
+    hands[0].let_go()
+    hands[1].has_it()
+    stage.hold.close()
+    for hand in hands[2:]:
+        with pytest.raises(StoreUnavailable, match="closed"):
+            hand.has_it()
+    assert nothing_left(stage.spy, "job") and hands[1].lease.state == "lost"
+
+
+def test_an_extended_lease_is_not_passed_on(stage: Stage) -> None:
+    """The one that follows asked for another ttl: it gets a grant of its own."""
+    hands = stage.begin(2)
+    hands[0].has_it().extend(30)
+    hands[0].let_go()
+    (grant,) = (hands[1].has_it(), *look(stage.spy, "job").holders)[1:]
+    assert grant.ttl_ms == TTL * 1000 and grant.owner == hands[1].lease.owner
+
+
+def test_a_ticket_is_good_for_a_passed_lease(stage: Stage) -> None:
+    """It names the grant as the store knows it."""
+    hands = stage.begin(2)
+    hands[0].let_go()
+    ticket = hands[1].has_it().transfer()
+    with leasehold.connect(stage.spy) as other:
+        adopted = other.adopt(ticket)
+        assert adopted.fence > hands[1].lease.fence and adopted.release()
+
+
+# ---------------------------------------------------------------- who waits
+
+
+def test_a_wait_that_is_over(stage: Stage) -> None:
+    """It says so, names the holder, and leaves nothing behind."""
+    hands = stage.begin(2)
+    (impatient,) = stage.crew.come(wait=5)
+
+    def enter() -> None:
+        with stage.hold.lock("job", ttl=TTL, wait=5):
+            pass
+
+    with elsewhere(enter) as outcome:
+        until(lambda: waiting(stage.spy, "job") == 3, "both wait")
+        stage.clock.advance(6)
+        with pytest.raises(NotAcquired, match="which is this process") as info:
+            outcome()
+    assert impatient.released.result(PATIENCE) is False and info.value.holder and waiting(stage.spy, "job") == 1
+    hands[0].let_go()
+    assert hands[1].has_it().state == "held"
+
+
+def test_the_leader_gives_up(stage: Stage) -> None:
+    """The next one claims in its place."""
+    (leader,) = stage.crew.come(wait=5)
+    (second,) = stage.crew.come()
+    stage.clock.advance(6)
+    assert leader.released.result(30) is False
+    until(lambda: len(look(stage.spy, "job").queue) == 1, "the next one claims")
+    assert stage.first is not None
+    stage.first.release()
+    assert second.has_it().state == "held"
+
+
+def test_a_time_out_in_the_moment_of_the_pass(stage: Stage) -> None:
+    """It was passed to one whose wait was just over: it has it."""
+    stage.begin(1)
+    (impatient,) = stage.crew.come(wait=5)
+    transitions = stage.hold._engine.watchdog.transitions
+    with transitions:  # nothing is decided for it before both have happened
+        stage.clock.advance(5.1)
+    stage.crew.hands[0].let_go()
+    until(lambda: impatient.released.done() or impatient.lease is not None, "it knows")
+    assert impatient.lease is None or impatient.lease.state == "held"
+
+
+def test_one_try_never_joins(stage: Stage) -> None:
+    """``wait=0`` asks the store, which says who holds."""
+    stage.begin(2)
+    assert stage.hold.lock("job", ttl=TTL).try_acquire() is None and waiting(stage.spy, "job") == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"ttl": 30}, {"ttl": TTL, "at_least": 1}, {"ttl": TTL, "delay": 1}, {"ttl": TTL, "renew": False}]
+)
+def test_what_is_not_alike_claims_for_itself(stage: Stage, options: dict[str, Any]) -> None:
+    """Another ttl, a door that stays closed, a lease that is not renewed: these wait in the store."""
+    stage.begin(2)
+    before = len(look(stage.spy, "job").queue)
+    different = Crew(stage.hold)
+    (one,) = different.come(**options)
+    assert len(look(stage.spy, "job").queue) == before + 1
+    for hand in stage.crew.hands:
+        hand.has_it()
+        hand.let_go()
+    assert one.has_it().state == "held"
+    different.end()
+
+
+def test_two_coordinators_of_one_process_are_strangers(stage: Stage) -> None:
+    """Nothing is passed between them but by the store."""
+    other = leasehold.connect(stage.spy)
+    theirs = Crew(other, ttl=TTL)
+    theirs.come(2)
+    mine = stage.crew.come(2)
+    stage.clock.advance(0.001)
+    assert stage.first is not None
+    stage.first.release()
+    fences = []
+    for hand in (*theirs.hands, *mine):
+        stage.clock.advance(0.001)
+        fences.append(hand.has_it().fence)
+        hand.let_go()
+    assert fences == sorted(set(fences))
+    theirs.end()
+    other.close()
+
+
+def test_a_thread_that_waits_for_itself(stage: Stage) -> None:
+    """Who holds it already gets the error that says so, also where others of its process wait."""
+    stage.begin(2)
+
+    def wrong() -> None:
+        with stage.hold.lock("job", ttl=TTL), stage.hold.lock("job", ttl=TTL):
+            pass
+
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            wrong()
+        except leasehold.InvalidRequest as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    until(lambda: waiting(stage.spy, "job") == 2, "it waits")
+    for hand in stage.crew.hands:
+        hand.let_go()
+    thread.join(30)
+    assert "would be waited for for ever" in str(failed[0])
+
+
+def test_a_leader_that_was_lost_is_replaced(stage: Stage) -> None:
+    """Nobody waits for one that is not there: each looks now and then."""
+    hands = stage.begin(2)
+    engine = stage.hold._engine
+    (cohort,) = engine.cohorts.values()
+    with engine.watchdog.transitions:
+        held = cohort.holder
+        cohort.holder, cohort.leader, held.cohort = None, object(), None  # as if an interrupt had hit
+    hands[0].let_go()
+    stage.clock.advance(2)
+    assert hands[1].has_it().state == "held"
+
+
+def test_observers_see_every_lease() -> None:
+    """Each acquire and release of a passed lease is an event of its own."""
+    seen: list[Any] = []
+
+    class Observer:
+        def __call__(self, event: Any) -> None:
+            seen.append(event)
+
+        notify = __call__
+
+    clock = ManualClock()
+    spy = Spy(MemoryStore(clock))
+    with leasehold.connect(spy, observers=[Observer()]) as hold:
+        crew = Crew(hold, ttl=TTL)
+        first = hold.lock("job", ttl=TTL).acquire()
+        hands = crew.come(3)
+        clock.advance(0.001)
+        assert first is not None
+        first.release()
+        for hand in hands:
+            hand.has_it()
+            clock.advance(0.001)
+            hand.let_go()
+        crew.end()
+    names = [type(event).__name__ for event in seen]
+    assert names.count("Acquired") == 4 and names.count("Released") == 4 and names.count("Contended") == 3
+    acquired = [event.lease.fence for event in seen if type(event).__name__ == "Acquired"]
+    assert acquired == sorted(set(acquired))
+
+
+def test_another_resource_stops_nothing(stage: Stage) -> None:
+    """A later fence of another resource of the same coordinator is no reason to give a lease back."""
+    hands = stage.begin(3)
+    hands[0].let_go()
+    hands[1].has_it()
+    stage.clock.advance(0.05)
+    assert stage.hold.lock("other", ttl=TTL).try_acquire() is not None
+    releases = len(stage.spy.of(Release))
+    hands[1].let_go()
+    assert hands[2].has_it().state == "held" and len(stage.spy.of(Release)) == releases
+
+
+def test_a_guard_that_has_seen_a_later_fence(stage: Stage) -> None:
+    """The fences that are left would all be refused: the next one claims, and is granted above."""
+    hands = stage.begin(3)
+    hands[0].let_go()
+    lease = hands[1].has_it()
+    guard = FenceGuard()
+    seen = lease.fence + 10_000
+    guard.check(seen, resource=lease.resource, owner="another")
+    with pytest.raises(StaleOwner):
+        guard.check(lease)
+    hands[1].let_go()
+    assert hands[2].has_it().fence > seen
+    guard.check(hands[2].lease)

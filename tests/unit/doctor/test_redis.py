@@ -1,0 +1,74 @@
+"""What a server of Redis may say, and can hardly be brought to say in a test with a real one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leasehold.doctor import redis
+from leasehold.doctor.nodes import Facts, Server
+from leasehold.doctor.report import Finding
+from leasehold.stores.redis.target import Target
+
+INFO = {
+    "redis_version": "7.0.15", "role": "master", "maxmemory_policy": "noeviction", "aof_enabled": "1",
+    "aof_last_write_status": "ok", "rdb_last_bgsave_status": "ok", "connected_clients": "1", "maxclients": "100",
+    "master_repl_offset": "500",
+}  # fmt: skip
+
+
+def check(info: dict[str, str] | None = None, fails_over: bool = False, **settings: Any) -> dict[str, list[Finding]]:
+    """The findings by check about a server that says this."""
+    facts: Any = object.__new__(Facts)
+    facts.target, facts.info, facts.config = Target(), {**INFO, **(info or {})}, dict(settings)
+    facts.slow, facts.user, facts.refused, facts.scripts_refused, facts.clock = [], "app", [], "", None
+    found: dict[str, list[Finding]] = {}
+    for one in redis.check(Server(facts, fails_over, "the line")):
+        found.setdefault(one.check, []).append(one)
+    return found
+
+
+def test_versions() -> None:
+    """One that is too old; Valkey by its own name, though it says that it is Redis 7.2."""
+    assert check({"redis_version": "6.0.16"})["version"][0].severity == "problem"
+    assert check({"redis_version": "7.2.4", "valkey_version": "8.1.1"})["version"][0].text.startswith("Valkey 8.1.1")
+
+
+@pytest.mark.parametrize("field", ["aof_last_write_status", "rdb_last_bgsave_status"])
+def test_a_disk_that_fails(field: str) -> None:
+    """The next claim may be refused."""
+    finding = check({field: "err"}, appendfsync="always")["persistence"][0]
+    assert finding.severity == "problem" and field in finding.text
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("ip=10.0.0.2,port=6379,state=online,offset=500,lag=0", "ok"),
+        ("ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0", "warning"),
+        ("ip=10.0.0.2,port=6379,state=online,offset=100,lag=9", "warning"),
+    ],
+)
+def test_replicas(line: str, severity: str) -> None:
+    """In step, being copied to, silent."""
+    (finding,) = check({"slave0": line})["replicas"]
+    assert finding.severity == severity and "10.0.0.2:6379" in finding.text
+
+
+def test_fewer_replicas_than_writes_need() -> None:
+    """And what a primary risks that fails over without that setting."""
+    line = {"slave0": "ip=10.0.0.2,port=6379,state=online,offset=500,lag=0"}
+    for least, severity in (("2", "problem"), ("1", "ok"), ("0", "warning")):
+        settings: dict[str, Any] = {"min-replicas-to-write": least}
+        (finding,) = check(line, fails_over=True, **settings)["min-replicas"]
+        assert finding.severity == severity
+    assert check(fails_over=True)["replicas"][0].severity == "warning" and check()["replicas"][0].severity == "note"
+
+
+def test_thresholds() -> None:
+    """Under its old name, too; what is much longer than usual is warned of."""
+    for value, severity in (("5000", "ok"), ("60000", "warning"), ("0", "warning")):
+        settings: dict[str, Any] = {"lua-time-limit": value}
+        (finding,) = check(**settings)["busy-reply-threshold"]
+        assert finding.severity == severity
