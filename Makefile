@@ -32,7 +32,7 @@ chaos: .venv/.has-databases ## 8 workers that are frozen and killed: how many la
 	@$(BIN)/python -m examples.report_exports $(ARGS)
 
 quick: .venv/.has-test ## the fast tests: tests/unit, and the contract without servers; seconds
-	$(PYTEST) -n 3 --dist worksteal -m "not slow and not soak" $(ARGS) tests/unit tests/contract
+	$(PYTEST) -n 4 --dist worksteal -m "not slow and not soak" $(ARGS) tests/unit tests/contract
 
 test: .venv/.has-test servers ## every test but the soak
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not soak" $(ARGS)
