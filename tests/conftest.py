@@ -4,11 +4,13 @@ import gc
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.hard_limit import HardLimit
+from tests.support.repeats import Repeats
 
 pytest_plugins = [
     "pytester",
@@ -45,8 +47,9 @@ if _memory := memory_for_folders():
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A run comes to its end, whatever hangs."""
+    """A run comes to its end, whatever hangs, and a server that misbehaves once does not fail it."""
     config.pluginmanager.register(HardLimit(soak=config.getoption("-m") == "soak"))
+    config.pluginmanager.register(Repeats(Path(__file__).parent))
 
 
 gc.disable()  # nothing is garbage while tests are collected

@@ -69,6 +69,11 @@ def places_of(user: Any, known: Set[Line] = frozenset()) -> Places:
     return places
 
 
+def usual_count(user: Any) -> int:
+    """How many places a use has. Now and then one has more, because it also tidies up: the shortest of a few counts."""
+    return min(places_of(user).count for _ in range(MANY))
+
+
 NAMES = {"a known name": familiar, "a new name": lambda user, number: number}
 
 
@@ -82,7 +87,7 @@ def test_an_interrupt_at_every_place(
 ) -> None:
     """Of a coordinator that is connected, and has used locks often."""
     with closing(warm(new_user(url))) as user:
-        expected = places_of(user).count
+        expected = usual_count(user)
         found = interrupt_everywhere(lambda: nullcontext(user), other, named=NAMES[name])
         assert found > expected * 0.9, "it was used in the same way"
 
