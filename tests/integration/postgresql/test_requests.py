@@ -195,6 +195,23 @@ def test_idle_names_vanish(postgres_database: Database, monkeypatch: pytest.Monk
         until(lambda: names() == {"busy", "kept", "closed"}, "the old names are gone")
 
 
+def test_idle_names_vanish_beside_a_program_that_only_takes_batches(postgres_database: Database) -> None:
+    """Each op of a batch counts as one that could have brought a new name."""
+    with leasehold.connect(postgres_database.url) as hold, psycopg.connect(postgres_database.dsn) as connection:
+        with hold.lock("old"):
+            pass
+        connection.execute(f"UPDATE {TABLE} SET fence = fence - {DAY_US} - 1")
+        connection.commit()
+
+        def is_there() -> bool:
+            hold.release_many(hold.acquire_many([hold.lock("new", number) for number in range(module.SWEEP_EVERY)]))
+            found = connection.execute(f"SELECT 1 FROM {TABLE} WHERE name = 'old'").fetchone()
+            connection.rollback()
+            return found is not None
+
+        until(lambda: not is_there(), "the old name is gone")
+
+
 def test_a_sweep_that_fails_harms_no_op(postgres_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease that was granted is not lost because something else went wrong."""
 

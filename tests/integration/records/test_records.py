@@ -112,6 +112,19 @@ def test_old_records_are_removed(both: Both, records: Server, monkeypatch: pytes
             assert look(records, record_name(hold)).text is not None
 
 
+def test_old_records_are_removed_beside_batches(both: Both, records: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a program that takes nothing but batches: each op of one counts."""
+    write(records, "default/old", encode(EMPTY._replace(last=1_600_000_000_000_000)))
+    monkeypatch.setattr("leasehold.stores.record.store.SWEEP_EVERY", 4)
+    with leasehold.connect(both.url) as hold:
+
+        def is_removed() -> bool:
+            hold.release_many(hold.acquire_many([hold.lock("report", number) for number in range(8)]))
+            return look(records, "default/old").text is None
+
+        until(is_removed, "it is removed")
+
+
 async def test_thirty_tasks_of_two_coordinators(both: Both) -> None:
     """Each gets its turn, and fences grow."""
     fences: list[int] = []

@@ -81,9 +81,7 @@ class PostgresStore:
             error.resource = error.resource or _resource(op)
             raise
         self._deliver(pushes)
-        if self._sweep_is_due():
-            with suppress(LeaseholdError):
-                self._deliver(self._run(self._turns.sweep, time.monotonic() + SWEEP_WITHIN))
+        self._sweep()
         return reply
 
     async def execute_async(self, op: StoreOp, forks: int | None = None) -> Reply:
@@ -98,9 +96,7 @@ class PostgresStore:
             error.resource = error.resource or _resource(op)
             raise
         self._deliver(pushes)
-        if self._sweep_is_due():
-            with suppress(LeaseholdError):
-                self._deliver(await self._run_async(self._turns.sweep, time.monotonic() + SWEEP_WITHIN))
+        await self._sweep_async()
         return reply
 
     def _gather(self, op: StoreOp, forks: int | None) -> Reply:
@@ -149,7 +145,9 @@ class PostgresStore:
 
     def _execute_batch(self, ops: Sequence[StoreOp], forks: int) -> list[Reply | LeaseholdError]:
         self._check_blocking()
-        return self.execute_many(ops, forks)
+        replies = self.execute_many(ops, forks)
+        self._sweep(len(ops))
+        return replies
 
     async def _execute_batch_async(self, ops: Sequence[StoreOp], forks: int) -> list[Reply | LeaseholdError]:
         self._note_loop()
@@ -160,6 +158,7 @@ class PostgresStore:
                 replies.extend(await self._send_async(chunk, min(map(_end, chunk)), forks))
             except LeaseholdError as error:
                 replies.extend([error] * len(chunk))
+        await self._sweep_async(len(ops))
         return replies
 
     def _send(self, ops: Sequence[StoreOp], give_up: float, forks: int | None = None) -> list[Reply | LeaseholdError]:
@@ -322,9 +321,20 @@ class PostgresStore:
         for push in pushes:
             self._listener.deliver(push)
 
-    def _sweep_is_due(self) -> bool:
-        self._count += 1
-        return self._count % SWEEP_EVERY == 0
+    def _sweep(self, ops: int = 1) -> None:
+        """After so many ops: each can have brought a new name, also in a batch."""
+        for _ in range(self._sweeps_due(ops)):
+            with suppress(LeaseholdError):
+                self._deliver(self._run(self._turns.sweep, time.monotonic() + SWEEP_WITHIN))
+
+    async def _sweep_async(self, ops: int = 1) -> None:
+        for _ in range(self._sweeps_due(ops)):
+            with suppress(LeaseholdError):
+                self._deliver(await self._run_async(self._turns.sweep, time.monotonic() + SWEEP_WITHIN))
+
+    def _sweeps_due(self, ops: int) -> int:
+        before, self._count = self._count, self._count + ops
+        return self._count // SWEEP_EVERY - before // SWEEP_EVERY
 
     def _orphan(self, push: Push) -> None:
         """Somebody was granted who does not wait any more, such as a thread of a coordinator that was closed: what it

@@ -62,9 +62,7 @@ class RecordStore:
         reply: Reply = self._run(self._begin(op, forks), op, _end(op), forks)
         if type(op) is Ping and op.versions:
             return Page(tuple(self._server.versions(_end(op))), "")
-        if self._sweep_is_due():
-            with suppress(LeaseholdError):
-                self._run(self._turns.sweep(), None, time.monotonic() + SWEEP_WITHIN, forks)
+        self._sweep(1, forks)
         return reply
 
     async def execute_async(self, op: StoreOp, forks: int | None = None) -> Reply:
@@ -72,7 +70,7 @@ class RecordStore:
         if type(op) is Ping and op.versions:
             asked = asyncio.get_running_loop().run_in_executor(None, self._server.versions, _end(op))
             return Page(tuple(await asked), "")
-        if self._sweep_is_due():
+        for _ in range(self._sweeps_due(1)):
             with suppress(LeaseholdError):
                 await self._run_async(self._turns.sweep(), None, time.monotonic() + SWEEP_WITHIN, forks)
         return reply
@@ -142,6 +140,11 @@ class RecordStore:
             replies.extend(self._together(ops[start : start + BATCH], self._forks if forks is None else forks))
         return replies
 
+    def _execute_batch(self, ops: Sequence[StoreOp], forks: int) -> list[Reply | LeaseholdError]:
+        replies = self.execute_many(ops, forks)
+        self._sweep(len(ops), forks)
+        return replies
+
     def _together(self, ops: Sequence[StoreOp], forks: int) -> list[Reply | LeaseholdError]:
         """Their flows in step, so that the requests of all leave together."""
         give_up = min(map(_end, ops))
@@ -190,7 +193,7 @@ class RecordStore:
             execute,
             execute_async,
             self._remove,
-            partial(self.execute_many, forks=self._forks),
+            partial(self._execute_batch, forks=self._forks),
             partial(at_once, execute_async),
         )
         self._boxes[made.address] = made
@@ -226,9 +229,15 @@ class RecordStore:
 
     # ------------------------------------------------------------ what is done besides
 
-    def _sweep_is_due(self) -> bool:
-        self._count += 1
-        return self._count % SWEEP_EVERY == 0
+    def _sweep(self, ops: int, forks: int | None) -> None:
+        """After so many ops: each can have brought a new name, also in a batch."""
+        for _ in range(self._sweeps_due(ops)):
+            with suppress(LeaseholdError):
+                self._run(self._turns.sweep(), None, time.monotonic() + SWEEP_WITHIN, forks)
+
+    def _sweeps_due(self, ops: int) -> int:
+        before, self._count = self._count, self._count + ops
+        return self._count // SWEEP_EVERY - before // SWEEP_EVERY
 
     def _look_after(self) -> None:
         if self._turns.unfinished:
