@@ -52,7 +52,7 @@ def at_most(bound: float, name: str, work: str, contender: str, unit: str, peer:
 
 
 ETCD, ZOOKEEPER = consensus.ETCD_ALONE, consensus.ZOOKEEPER_ALONE
-CREWS = handoffs.CREWS
+CREWS, TASKS = handoffs.CREWS, handoffs.TASKS
 EIGHT, SIXTY_FOUR, SQLITE = handoffs.PROCESSES, handoffs.threads_work(64), embedded.PROCESSES
 GOALS = [
     at_most(3.2, "server time of a pair, × bare pair", pairs.SYNC, OURS, pairs.SERVER_US, RAW),
@@ -63,6 +63,8 @@ GOALS = [
     at_least(10, "1,000 tasks, × redis.asyncio Lock", tasks.work(1_000), OURS_ASYNCIO, pairs.PAIRS, REDIS_ASYNCIO),
     at_least(15, "64 threads, handoffs, × python-redis-lock", SIXTY_FOUR, OURS, HANDOFFS_PER_S, PYTHON_REDIS_LOCK),
     at_most(1.05, "64 threads, fairness", SIXTY_FOUR, OURS, FAIRNESS),
+    at_least(15, "64 tasks, handoffs, × python-redis-lock", TASKS, OURS_ASYNCIO, HANDOFFS_PER_S, PYTHON_REDIS_LOCK),
+    at_most(1.05, "64 tasks, fairness", TASKS, OURS_ASYNCIO, FAIRNESS),
     at_most(1.1, "commands a handoff, 64 threads ÷ 16", handoffs.GROWTH, OURS, handoffs.GROWTH_UNIT),
     at_least(2.5, "8 processes, handoffs, × python-redis-lock", EIGHT, OURS, HANDOFFS_PER_S, PYTHON_REDIS_LOCK),
     at_most(1.05, "8 processes, fairness", EIGHT, OURS, FAIRNESS),

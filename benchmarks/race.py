@@ -225,6 +225,11 @@ def threads(path: Path, peer: Peer, place: str, parties: int, fenced: bool) -> I
         yield [pool.submit(take_turns, board, me, locks, fenced) for me in range(1, parties + 1)]
 
 
+def tasks(path: Path, peer: AsyncPeer, place: str, parties: int, fenced: bool) -> Any:
+    """Each party is a task of one process; they share a client."""
+    return processes(path, peer, place, parties, fenced, sizes=[parties], run=run_tasks)
+
+
 @contextmanager
 def _ended(pool: Executor) -> Iterator[None]:
     """Wait for all parties, unless something went wrong: then one may be stuck, and the error must be seen."""

@@ -74,11 +74,6 @@ def sides(parties: int, parts: int) -> list[int]:
     return [parties // parts + (number < parties % parts) for number in range(parts)]
 
 
-def tasks(path: Path, peer: Any, place: str, parties: int, fenced: bool) -> Any:
-    """Tasks of one process, which share a coordinator."""
-    return race.processes(path, peer, place, parties, fenced, sizes=[parties], run=race.run_tasks)
-
-
 def strangers(path: Path, peer: Any, place: str, parties: int, fenced: bool) -> Any:
     """Tasks with a coordinator each, so that each has a claim in the store."""
     sizes = sides(parties, STRANGERS)
@@ -88,7 +83,7 @@ def strangers(path: Path, peer: Any, place: str, parties: int, fenced: bool) -> 
 THREADS, TASKS, OWN = "threads of one process", "tasks of one process", "tasks with a coordinator each"
 CROWDS: dict[str, tuple[Any, Any]] = {
     THREADS: (race.threads, peers.ours),
-    TASKS: (tasks, peers.ours_asyncio),
+    TASKS: (race.tasks, peers.ours_asyncio),
     OWN: (strangers, peers.ours_asyncio),
 }
 Lines = dict[str, list[tuple[float, float]]]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import foreign, peers, race
-from benchmarks.peers import OURS, PYTHON_REDIS_LOCK
-from benchmarks.race import COMMANDS, HANDOFFS_PER_S, WAIT_SHARES, Peer, Racer
+from benchmarks.peers import OURS, OURS_ASYNCIO, PYTHON_REDIS_LOCK
+from benchmarks.race import COMMANDS, HANDOFFS_PER_S, WAIT_SHARES, AsyncPeer, Peer, Racer
 from benchmarks.report.rows import Axis, Chart, Figure, Points, Result, Row, compare, ecdf
 from benchmarks.rounds import Setup
 from benchmarks.server import Server
@@ -23,6 +23,7 @@ CONTENDERS: dict[str, Peer] = {
     "redis-py Lock, sleep 1 ms": peers.redis_py_polling,
     OURS: peers.ours,
 }
+TASKS = "64 tasks of one process on one lock, beside 64 threads of python-redis-lock"
 PROCESSES = "8 processes on one lock"
 CREWS = "8 processes with 8 threads each on one lock"
 BOUND = "64 threads of one process and 8 other processes on one lock"
@@ -68,6 +69,15 @@ def threads(setup: Setup) -> Result:
         ),
     ]
     return Result([*summary, *details, *_growth(dict(costs.get(OURS, [])))], charts, notes)
+
+
+def tasks(setup: Setup) -> Result:
+    """Tasks that share a client. python-redis-lock has none for asyncio, so its threads take part."""
+    with Server() as server:
+        racers = _racers(setup, server, race.threads, {PYTHON_REDIS_LOCK: peers.python_redis_lock})
+        racers |= _racers(setup, server, race.tasks, {OURS_ASYNCIO: peers.ours_asyncio})
+        found = race.compete(setup, racers, 64)
+    return Result(race.race_rows(TASKS, found, PYTHON_REDIS_LOCK))
 
 
 def processes(setup: Setup) -> Result:
@@ -127,7 +137,9 @@ def _remote_turns(one: race.Result) -> float:
     return (remote / len(REMOTE)) / ((len(one.waits) - remote) / len(LOCAL))
 
 
-def _racers(setup: Setup, server: Server, crowd: Any, contenders: Mapping[str, Peer] = CONTENDERS) -> dict[str, Racer]:
+def _racers(
+    setup: Setup, server: Server, crowd: Any, contenders: Mapping[str, Peer | AsyncPeer] = CONTENDERS
+) -> dict[str, Racer]:
     def run(name: str, folder: Path, parties: int) -> race.Result:
         server.empty()
         return race.race(
@@ -157,4 +169,4 @@ def _growth(costs: dict[float, float]) -> list[Row]:
     return [Row(GROWTH, OURS, GROWTH_UNIT, Figure(growth, growth, growth))]
 
 
-PIECES = {"threads": threads, "processes": processes, "crews": crews, "bound": bound}
+PIECES = {"threads": threads, "tasks": tasks, "processes": processes, "crews": crews, "bound": bound}

@@ -150,11 +150,12 @@ class WaitingTask(LocalWaiter):
             self._future.set_result(None)
 
     async def sleep(self, seconds: float) -> None:
-        import asyncio
-
-        await asyncio.wait([self._future], timeout=seconds)
-        if self._future.done():
-            self._future = self._loop.create_future()
+        timer = self._loop.call_later(seconds, self._awaken)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+        self._future = self._loop.create_future()
 
     def gone(self) -> bool:
         return _ended(self.anchor)
@@ -212,7 +213,9 @@ class LocalCohort(Cohort):
                 return False
             member: Any = following[0]
             self._pass_to(engine, held, member, following[1], now)
-        member.wake()
+            engine.unlist(held)
+        held.drop_references()
+        member.wake()  # last: what this thread still has to do would keep the other one from running
         return True
 
     def _pass_to(self, engine: Engine, held: HeldLease, member: LocalWaiter, fence: int, now: float) -> None:

@@ -167,13 +167,16 @@ class Engine:
 
     def forget(self, held: HeldLease) -> None:
         """It is over, and every listener knows."""
-        watchdog = self.watchdog
-        with watchdog.transitions:
-            watchdog.remove(held)
-            self.registry.remove(held)
+        with self.watchdog.transitions:
+            self.unlist(held)
         held.drop_references()
         if held.cohort is not None:
             self.cohort_ended(held)
+
+    def unlist(self, held: HeldLease) -> None:
+        """Neither the watchdog nor the thread or task has it any more. The caller has the lock ``transitions``."""
+        self.watchdog.remove(held)
+        self.registry.remove(held)
 
     def cohort_ended(self, held: HeldLease) -> None:
         """The lease of a cohort is over: the next one of it claims."""

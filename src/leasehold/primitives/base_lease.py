@@ -203,7 +203,8 @@ class BaseLease:
         held, watchdog = self._held, self._engine.watchdog
         if not ours:
             watchdog.report_loss(held)
-        self._engine.forget(held)
+        if held.lease_reference is not None:  # else it was passed on, and is forgotten already
+            self._engine.forget(held)
         if held.phase == RELEASING:  # the coordinator was closed in between
             self._release_unconfirmed()
         elif held._rare is None and held.options.protects is None:

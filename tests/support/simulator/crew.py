@@ -93,6 +93,9 @@ class Desk(Process):
     def passed(self, fence: int) -> None:
         self._floor = max(self._floor, fence)
 
+    def unlist(self, held: HeldLease) -> None:
+        """Its worker takes it off the list when it goes on."""
+
     def new_owner(self) -> str:
         return f"{self.name}:0:{next(self._owners)}"
 
