@@ -564,11 +564,13 @@ class Holding:
         """The grant of the one that follows: the same times, for they are the store's. From here on this one is
         released."""
         with self.lock:
-            grant = LocalGrant(owner, fence, self.ttl_ms, 0.0, self.ttl_ms, now, False, self.rule)
-            grant.granted_as = self.in_store()
-            grant.deadline, grant.renew_at = self.deadline, self.renew_at
+            grant = LocalGrant.__new__(LocalGrant)  # its times are known: there is nothing to compute from a reply
+            grant.owner, grant.fence, grant.granted_as = owner, fence, self.granted_as or (self.owner, self.fence)
+            grant.ttl_ms, grant.deadline, grant.renew_at = self.ttl_ms, self.deadline, self.renew_at
             grant.stop_at = self.deadline - margin(self.ttl_ms / 1000)
-            grant.unanswered = self._tombstone
+            grant.at = now
+            grant.unanswered = self._rare is not None and self._tombstone
+            grant.rule, grant.slots, grant.limit = self.rule, ONLY_SLOT, 0
             self.phase = RELEASED
             return grant
 

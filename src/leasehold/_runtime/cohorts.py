@@ -158,7 +158,7 @@ class WaitingTask(LocalWaiter):
         self._future = self._loop.create_future()
 
     def gone(self) -> bool:
-        return _ended(self.anchor)
+        return bool(self.anchor.done()) or self._loop.is_closed()
 
 
 class LocalCohort(Cohort):

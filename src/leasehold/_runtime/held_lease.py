@@ -229,7 +229,7 @@ class HeldLease(Holding):
 
     def revocation_requested(self) -> bool:
         """Has an operator asked for it?"""
-        return self._revocation_listeners is None
+        return self._rare is not None and self._revocation_listeners is None
 
     def revoke(self) -> None:
         """An operator asks for it back. It stays ours until it is given back."""
