@@ -565,7 +565,7 @@ class Holding:
         released."""
         with self.lock:
             grant = LocalGrant.__new__(LocalGrant)  # its times are known: there is nothing to compute from a reply
-            grant.owner, grant.fence, grant.granted_as = owner, fence, self.granted_as or (self.owner, self.fence)
+            grant.owner, grant.fence, grant.granted_as = owner, fence, self.in_store()
             grant.ttl_ms, grant.deadline, grant.renew_at = self.ttl_ms, self.deadline, self.renew_at
             grant.stop_at = self.deadline - margin(self.ttl_ms / 1000)
             grant.at = now
