@@ -1,4 +1,4 @@
-"""The store for the argument of ``connect``: a URL, a client, or nothing. Nothing is opened yet."""
+"""The store for the argument of ``connect``: a URL, a client, a list of either, or nothing. Nothing is opened yet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
         def raw_connection(self) -> Any: ...
 
-    Target = str | Client | Sequence[Client] | Pool | Engine | Store
+    Target = str | Client | Sequence[Client | str] | Pool | Engine | Store
 
 SLOTS = ("resource", "namespace")
 
@@ -137,8 +137,8 @@ def _of_client(thing: object) -> Store:
         return _zookeeper(thing)
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
         raise InvalidRequest(
-            "connect() takes a URL, a Redis client, a psycopg pool, a SQLAlchemy engine, a kazoo client or a store, "
-            f"not {type(thing).__name__}"
+            "connect() takes a URL, a Redis client, several of either for a Redlock, a psycopg pool, a SQLAlchemy engine, "
+            f"a kazoo client or a store, not {type(thing).__name__}"
         )
     _redis()
     from leasehold.stores.redis.client_store import open_client
@@ -147,12 +147,15 @@ def _of_client(thing: object) -> Store:
 
 
 def _redlock(nodes: Any) -> Store:
-    """From a URL, or from one client for each node."""
+    """From a URL, or from one client or URL for each node."""
     _redis()
     from leasehold.stores.redis.redlock.store import RedlockStore
-    from leasehold.stores.redis.redlock.target import of_clients
+    from leasehold.stores.redis.redlock.target import of_list
 
-    return RedlockStore(nodes if isinstance(nodes, str) else of_clients(nodes))
+    if isinstance(nodes, str):
+        return RedlockStore(nodes)
+    targets, longest_ttl_ms = of_list(nodes)
+    return RedlockStore(targets, longest_ttl_ms=longest_ttl_ms)
 
 
 def _check_poll(server: str) -> None:
