@@ -181,6 +181,40 @@ def test_two_settings_for_one_namespace_are_refused(company: Company, first: str
     assert all(left > 0 for _, left in company.stored_keys())
 
 
+@pytest.mark.parametrize("second", ["resource", "namespace"])
+def test_who_only_looks_records_no_setting(company: Company, second: str) -> None:
+    """An operator with another setting sees nothing and leaves nothing, so that a program can start with its own. From
+    then on the operator is told, and one with the same setting sees the lease."""
+    first = {"resource": "namespace", "namespace": "resource"}[second]
+    operator, party = company.party(first, namespace="shop"), company.party(second, namespace="shop")
+    assert operator.do(lambda hold: hold.inspect("job:1")).holders == ()
+    assert operator.do(lambda hold: hold.election("job", 1).leader()) is None
+    assert operator.do(lambda hold: hold.semaphore("seat", 1, limit=3).available()) == 3
+    assert company.stored_keys() == []
+    assert party.do(acquiring("job:1"))
+    with pytest.raises(InvalidRequest, match=f"slot='{second}'.*slot='{first}'"):
+        operator.do(lambda hold: hold.inspect("job:1"))
+    agreed = company.party(second, namespace="shop")
+    for _ in range(3):
+        assert agreed.do(lambda hold: hold.inspect("job:1")).holders
+    assert party.do(acquiring("job:2"))
+
+
+@mostly("sync", "company")
+def test_a_look_keeps_no_setting_alive(company: Company) -> None:
+    """The record is found, and its time runs on. A claim by the same coordinator renews it."""
+    party = company.party("namespace", namespace="shop")
+    party.do(acquiring("job:1"))
+    (key,) = [key for key, _ in company.stored_keys() if ":slot:" in key]
+    node = company.cluster.node_of(key)
+    node.client().pexpire(key, 60_000)
+    other = company.party("namespace", namespace="shop")
+    assert other.do(lambda hold: hold.inspect("job:1")).holders
+    assert 0 < node.client().pttl(key) <= 60_000
+    assert other.do(acquiring("job:2"))
+    assert node.client().pttl(key) > 60_000
+
+
 def test_the_setting_needs_a_namespace_and_a_cluster(company: Company) -> None:
     """Else it would mean nothing."""
     party = company.party("namespace")
