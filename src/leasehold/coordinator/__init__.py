@@ -535,8 +535,8 @@ def connect(
     ``postgresql://host/database``, ``etcd://host1,host2,host3``, ``zk://host1,host2,host3/chroot``, ``sqlite:///path``
     (this host, every user that may write the file) or ``memory://`` (this process); or a client of redis-py or
     valkey-py (of one server, of the master that Sentinels name, or of a Cluster), a client of kazoo, a pool of
-    psycopg's or an engine of SQLAlchemy's, whose server and settings are used and which is never closed; or a list of 3,
-    5 or 7 such clients or URLs of one Redis each, which is a Redlock. Without one it is ``LEASEHOLD_URL``, else the
+    psycopg's or an engine of SQLAlchemy's, whose server and settings are used and which is never closed; or a list of
+    3, 5 or 7 clients or URLs of one Redis each, which is a Redlock. Without one it is ``LEASEHOLD_URL``, else the
     embedded store in the user's state folder.
 
     ``wait`` is the default of every lock; ``observers`` receive the events (``leasehold.observe``); ``hide_ids`` is a
@@ -553,7 +553,7 @@ def connect(
     'report-export:42'
     """
     return Leasehold(
-        open_store(target, slot, shared),
+        open_store(target, slot, shared, namespace),
         namespace=namespace,
         wait=wait,
         observers=observers,

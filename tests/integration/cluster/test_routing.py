@@ -220,10 +220,33 @@ def test_the_setting_needs_a_namespace_and_a_cluster(company: Company) -> None:
     party = company.party("namespace")
     with pytest.raises(InvalidRequest, match="needs a namespace"):
         party.do(acquiring("job:1"))
+    for connect in (leasehold.connect, leasehold.aio.connect):
+        with pytest.raises(InvalidRequest, match="needs a namespace"):
+            connect("redis+cluster://a,b", slot="namespace")
+        assert connect("redis+cluster://a,b", slot="namespace", namespace="shop").namespace == "shop"
     with pytest.raises(InvalidRequest, match="for a Redis Cluster"):
         leasehold.connect("memory://", slot="namespace")
     with pytest.raises(InvalidRequest, match="one of resource, namespace"):
         leasehold.connect("memory://", slot="kind")
+
+
+def test_the_namespace_of_the_environment_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For ``slot="namespace"``; an empty argument takes it away again."""
+    monkeypatch.setenv("LEASEHOLD_NAMESPACE", "shop")
+    assert leasehold.connect("redis+cluster://a,b", slot="namespace").namespace == "shop"
+    with pytest.raises(InvalidRequest, match="needs a namespace"):
+        leasehold.connect("redis+cluster://a,b", slot="namespace", namespace="")
+
+
+@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+def test_two_settings_in_one_call_are_refused(connect: Callable[..., Any]) -> None:
+    """One in the URL, and the other as the argument. The same one twice is no contradiction."""
+    connect("redis+cluster://a,b?slot=namespace", slot="namespace", namespace="shop")
+    connect("redis+cluster://a,b?slot=resource", slot="resource")
+    with pytest.raises(InvalidRequest, match=r"the URL has slot=namespace, and connect\(\) has slot='resource'"):
+        connect("redis+cluster://a,b?slot=namespace", slot="resource")
+    with pytest.raises(InvalidRequest, match=r"the URL has slot=resource, and connect\(\) has slot='namespace'"):
+        connect("redis+cluster://a,b?slot=resource", slot="namespace", namespace="shop")
 
 
 # ---------------------------------------------------------------- ways to a Cluster
@@ -306,7 +329,11 @@ def test_with_tls_and_a_login(certificates: Certificates, flavour: str) -> None:
         ("redis+cluster://a?db=2", "only database 0"),
         ("redis+cluster://a,,b", "commas between them"),
         ("redis+cluster://", "commas between them"),
-        ("redis+cluster://a:x", "bad host or port"),
+        ("redis+cluster://a:x", r"the redis\+cluster URL has a bad host or port: write redis\+cluster://host1,host2"),
+        ("valkeys+cluster://a:99999", r"the valkeys\+cluster URL .* write valkeys\+cluster://host1,host2"),
+        ("redis+cluster://a:0", r"the redis\+cluster URL has port 0"),
+        ("redis+cluster://a b", r"the redis\+cluster URL has a bad host: redis\+cluster://host1,host2"),
+        ("redis+cluster://a?ssl_ca_certs=ca.pem", r"ssl_\* options need rediss\+cluster:// or valkeys\+cluster://"),
         ("redis+cluster://a,b?unknown=1", "unknown option"),
         ("redis+cluster://a,b?slot=kind", "resource or namespace"),
     ],

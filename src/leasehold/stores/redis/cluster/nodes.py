@@ -152,6 +152,7 @@ class Cluster:
 
     def __init__(self, target: Target, seeds: Iterable[Address], remap: Remap | None = None) -> None:
         self.by = naming.RESOURCE  # what decides about the slot of a resource
+        self.stated_by = ""  # the same as a URL states it
         self.target = target  # the settings of every connection
         self._remap = remap  # where a node is for us, if it gives another address
         self.closed = False

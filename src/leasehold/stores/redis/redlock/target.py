@@ -36,15 +36,9 @@ def from_url(url: str) -> tuple[list[Target], int]:
     for host in hosts.split(","):
         if not host.rpartition("@")[2]:
             raise InvalidRequest(f"the redlock URL has an empty host: write {EXAMPLE}")
-        found.append(_one(f"{scheme}://{host if '@' in host else login + at + host}{end}", scheme))
+        one = f"{scheme}://{host if '@' in host else login + at + host}{end}"
+        found.append(target.from_url(one, "redlock", EXAMPLE))
     return found, longest_ttl_ms
-
-
-def _one(url: str, scheme: str) -> Target:
-    try:
-        return target.from_url(url)
-    except InvalidRequest as error:
-        raise InvalidRequest(str(error).replace(f"the {scheme} URL", "the redlock URL")) from None
 
 
 def _longest_ttl_ms(text: str) -> int:
