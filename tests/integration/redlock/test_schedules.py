@@ -96,7 +96,7 @@ def test_clock_jumps_by_less_than_half_a_second(five: Stage) -> None:
             return False
         five.nodes[2].clock.set_off(0.45)
         five.only(2, 3, 4)
-        second = None
+        second: Any = None
         while second is None and first.state == "held":
             second = granted(two, ttl=2, renew=False)
         seen = second is not None and first.state == "held"
