@@ -206,11 +206,13 @@ def test_a_claim_waits_for_a_tenth_of_the_ttl(five: Stage, silent: int) -> None:
     party.do(lambda _: lease.release())
     for node in five.nodes[:silent]:
         node.link.blackhole()
-    begun = time.monotonic()
-    with pytest.raises((leasehold.StoreUnavailable, leasehold.OutcomeUnknown)):
-        acquire(party, ttl=10)
-    took = time.monotonic() - begun
-    assert 0.9 < took < 5  # a second, and a busy machine; with its own budget it would be five or more
+    took = []
+    for _ in range(5):
+        begun = time.monotonic()
+        with pytest.raises((leasehold.StoreUnavailable, leasehold.OutcomeUnknown)):
+            acquire(party, ttl=2)
+        took.append(time.monotonic() - begun)
+    assert 0.19 < min(took) < 0.8, took  # a call may take a second and more; the quickest is not that of a busy machine
 
 
 @pytest.mark.parametrize("flavour", ["sync", "asyncio"])
