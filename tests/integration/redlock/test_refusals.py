@@ -150,7 +150,11 @@ def test_urls_of_each_node(flavour: str) -> None:
     released."""
     with aged(RedlockServers(3)) as servers:
         urls: list[Any] = [f"redis://{node.address}/0" for node in servers.nodes]
-        mixed: list[Any] = [urls[0], redis.Redis(port=servers.nodes[1].server.port), f"valkey://{servers.nodes[2].address}"]
+        mixed: list[Any] = [
+            urls[0],
+            redis.Redis(port=servers.nodes[1].server.port),
+            f"valkey://{servers.nodes[2].address}",
+        ]
         one, two = [FLAVOURS[flavour](open_store(nodes)) for nodes in (urls, mixed)]
         lease = one.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0))
         assert sum(node.server.client().exists("lock:v1:{job}:owner") for node in servers.nodes) >= 2
