@@ -7,7 +7,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.parts import batches, consensus, embedded, handoffs, leases, pairs, postgresql, startup, tasks
+from benchmarks.parts import (
+    batches,
+    consensus,
+    embedded,
+    handoffs,
+    leases,
+    pairs,
+    postgresql,
+    startup,
+    tasks,
+    topologies,
+)
 from benchmarks.peers import FLOOR, OURS, OURS_ASYNCIO, PYTHON_REDIS_LOCK, RAW, REDIS_ASYNCIO, REDIS_PY
 from benchmarks.race import FAIRNESS, HANDOFFS_PER_S, WAIT_SHARES
 from benchmarks.report import markdown
@@ -40,7 +51,7 @@ class Goal:
         return figure.value >= self.bound if self.at_least else figure.value <= self.bound
 
     def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.bound:g}"
+        return f"{'≥' if self.at_least else '≤'} {self.bound:.3g}"
 
 
 def at_least(bound: float, name: str, work: str, contender: str, unit: str, peer: str = "") -> Goal:
@@ -49,6 +60,11 @@ def at_least(bound: float, name: str, work: str, contender: str, unit: str, peer
 
 def at_most(bound: float, name: str, work: str, contender: str, unit: str, peer: str = "") -> Goal:
     return Goal(name, work, contender, unit, bound, peer, at_least=False)
+
+
+def later(*goals: Goal) -> list[Goal]:
+    """Those of parts that a quick run leaves out."""
+    return [replace(goal, quick=False) for goal in goals]
 
 
 ETCD, ZOOKEEPER = consensus.ETCD_ALONE, consensus.ZOOKEEPER_ALONE
@@ -90,13 +106,10 @@ GOALS = [
     at_least(1.3, "SQLite pairs, × filelock", embedded.ALONE, embedded.OURS, "pairs/s", embedded.FILELOCK),
     at_least(5, "SQLite, 8 processes, handoffs, × filelock", SQLITE, embedded.OURS, HANDOFFS_PER_S, embedded.FILELOCK),
     at_most(1.2, "SQLite, 8 processes, fairness", SQLITE, embedded.OURS, FAIRNESS),
-    replace(
+    *later(
         at_least(
             0.6, "PostgreSQL pairs, × two statements", postgresql.ALONE, postgresql.OURS, "pairs/s", postgresql.BARE
         ),
-        quick=False,
-    ),
-    replace(
         at_least(
             2,
             "PostgreSQL, 8 processes, handoffs, × polling by hand",
@@ -105,17 +118,8 @@ GOALS = [
             HANDOFFS_PER_S,
             postgresql.BY_HAND,
         ),
-        quick=False,
-    ),
-    replace(
         at_least(0.8, "etcd pairs, × two bare transactions", ETCD, consensus.OURS, "pairs/s", consensus.BARE),
-        quick=False,
-    ),
-    replace(
         at_least(1.5, "ZooKeeper pairs, × kazoo's Lock", ZOOKEEPER, consensus.OURS, "pairs/s", consensus.KAZOO),
-        quick=False,
-    ),
-    replace(
         at_least(
             1,
             "ZooKeeper, 8 processes, handoffs, × kazoo's Lock",
@@ -124,7 +128,39 @@ GOALS = [
             HANDOFFS_PER_S,
             consensus.KAZOO,
         ),
-        quick=False,
+        at_most(2, "Redlock, 5 ms away, round trips", topologies.FAR, topologies.OURS, topologies.ROUND_TRIPS),
+        *[
+            at_least(1, f"Redlock pairs, × {peer}", topologies.DIRECT, ours, topologies.PAIRS, peer)
+            for ours, peer in (
+                (topologies.OURS, topologies.POTTERY),
+                (topologies.OURS, topologies.REDLOCK_PY),
+                (topologies.OURS_ASYNCIO, topologies.AIOREDLOCK),
+            )
+        ],
+        at_least(
+            1 / 1.2,
+            "Cluster, one caller, × one server",
+            topologies.CLUSTER,
+            topologies.CLUSTER,
+            topologies.PAIRS,
+            topologies.ONE,
+        ),
+        at_least(
+            1 / 1.2,
+            "Cluster, 1,000 tasks on 3 masters, × one server",
+            topologies.TASKS,
+            topologies.CLUSTER,
+            topologies.PAIRS,
+            topologies.ONE,
+        ),
+        at_least(
+            0.95,
+            "Sentinel, × the same primary alone",
+            topologies.SENTINEL,
+            topologies.SENTINEL,
+            topologies.PAIRS,
+            topologies.ONE,
+        ),
     ),
     at_least(
         10, "100 leases, 2 ms away, × one by one", batches.FAR, batches.TOGETHER, batches.PAIRS, batches.ONE_BY_ONE

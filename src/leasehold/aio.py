@@ -30,7 +30,7 @@ def connect(
 ) -> AsyncLeasehold:
     """A coordinator for asyncio, over the store that ``target`` names; see :func:`leasehold.connect`."""
     return AsyncLeasehold(
-        open_store(target, slot, shared),
+        open_store(target, slot, shared, namespace),
         namespace=namespace,
         wait=wait,
         observers=observers,

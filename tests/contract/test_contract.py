@@ -59,8 +59,10 @@ ON_A_SERVER = (
 # These are seen in part: a client's settings lead to the connection that a URL leads to, and a borrowed client runs the
 # same scripts through its own commands. `make soak` plays every case on them.
 IN_PART = (
-    "redis-client", "redis-borrowed", "redis-cluster", "postgresql-pool", "postgresql-engine", "postgresql-pooled",
+    "redis-client", "redis-borrowed", "postgresql-pool", "postgresql-engine", "postgresql-pooled",
 )  # fmt: skip
+# On a Cluster every case is played in one flavour, in turns, and `make soak` plays it in the other too.
+IN_TURNS = ("redis-cluster",)
 # What a case needs of its store: a capability, and what says so at once where the store does not have it.
 NEEDS: dict[str, tuple[str, Step]] = {
     "tests.contract.cases.all": ("groups", lambda hold: hold.all(hold.lock("a"), hold.lock("b"))),
@@ -116,11 +118,17 @@ PLAYED = [
 ]
 
 
+def turn_of(name: str) -> str:
+    """The flavour in which a way that takes turns plays this case."""
+    return list(FLAVOURS)[list(CASES).index(name) % len(FLAVOURS)]
+
+
 def parameter(name: str, way: str, flavour: str) -> Any:
     """What needs a server is slow; most of what is seen in part is for the soak, and tasks on a file are not quick."""
     everywhere = name in SEEN_EVERYWHERE
     slow = way in ON_A_SERVER or ((way, flavour) == ("sqlite", "asyncio") and not everywhere)
-    marks = [pytest.mark.slow] * slow + [pytest.mark.soak] * (way in IN_PART and not everywhere)
+    left = way in IN_PART or (way in IN_TURNS and flavour != turn_of(name))
+    marks = [pytest.mark.slow] * slow + [pytest.mark.soak] * (left and not everywhere)
     return pytest.param(name, (way, flavour), id=f"{name}-{way}-{flavour}", marks=marks)
 
 
@@ -215,6 +223,21 @@ def test_every_way_to_redis_is_gone() -> None:
     """By URL, with a client of either protocol, through a client's own commands, and by asking Sentinels."""
     ways = {way.partition("-")[2] for way in WAYS if way.startswith("redis")}
     assert ways == {"url", "client", "client-resp2", "borrowed", "sentinel", "cluster", "cluster-namespace"}
+
+
+def test_ways_that_take_turns_play_every_case() -> None:
+    """Outside the soak each case in one flavour at least, and about as many in either."""
+    for way in IN_TURNS:
+        cases = [(name, flavour) for name, one, flavour in PLAYED if one == way]
+        played = [(name, flavour) for name, flavour in cases if not is_soak(name, way, flavour)]
+        assert {name for name, _ in played} == {name for name, _ in cases}
+        counts = [sum(flavour == one for _, flavour in played) for one in FLAVOURS]
+        assert max(counts) - min(counts) <= len(cases) // 10
+
+
+def is_soak(name: str, way: str, flavour: str) -> bool:
+    """Whether only `make soak` plays it."""
+    return any(mark.name == "soak" for mark in parameter(name, way, flavour).marks)
 
 
 def test_every_combination_is_run() -> None:

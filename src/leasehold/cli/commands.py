@@ -182,7 +182,8 @@ def guarantees(
     """Show what a store promises when something goes wrong: a crash, a failover, a partition, a step of a clock, an
     eviction, a backup that is put back. Each promise has its reason. Nothing is sent to the store.
 
-    STORE is its name; without one it is the store that the other commands use.
+    STORE is its name, or the scheme of its URLs, such as redis+cluster. Without one it is the store that the other
+    commands use.
 
     \b
     Examples:

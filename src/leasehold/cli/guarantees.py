@@ -8,7 +8,7 @@ import click
 
 from leasehold._core.guarantee_table import EVENTS, VERDICTS
 from leasehold._core.guarantees import PROMISES, Guarantees, guarantees
-from leasehold._core.schemes import OPENED
+from leasehold._core.schemes import OPENED, store_of
 from leasehold.cli.coordinator import failed, open_hold
 from leasehold.cli.output import printable
 from leasehold.cli.terminal import echo, paint, table, wrapped
@@ -30,14 +30,18 @@ def print_guarantees(url: str | None, target: str | None, every: bool, as_json: 
     if every:
         _print_all([guarantees(store) for store in OPENED], as_json)
     else:
-        _print_one(_found(url, target), as_json)
+        _print_one(guarantees_of(url, target), as_json)
 
 
-def _found(url: str | None, target: str | None) -> Guarantees:
-    if target in OPENED:
-        return guarantees(target)
+def guarantees_of(url: str | None, target: str | None) -> Guarantees:
+    """Those of the store that is named by its name, by the scheme of its URLs or by a URL."""
+    store = target if target in OPENED else store_of(target or "")
+    if store is not None:
+        return guarantees(store)
     if target is not None and "://" not in target:
-        raise click.UsageError(f"there is no store {printable(target)!r}: it is one of {', '.join(OPENED)}, or a URL")
+        raise click.UsageError(
+            f"there is no store {printable(target)!r}: it is one of {', '.join(OPENED)}, the scheme of a URL, or a URL"
+        )
     try:
         with open_hold(target or url, None) as hold:
             return hold.guarantees

@@ -530,19 +530,22 @@ def connect(
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 
-    ``target`` is a URL: ``redis://host``, ``postgresql://host/database``, ``etcd://host1,host2,host3``,
-    ``zk://host1,host2,host3/chroot``, ``sqlite:///path`` (this host, every user that may write the file) or
-    ``memory://`` (this process); or a client of redis-py, valkey-py or kazoo, a pool of psycopg's or an engine of
-    SQLAlchemy's, whose server and settings are used and which is never closed. Without one it is ``LEASEHOLD_URL``,
-    else the embedded store in the user's state folder. ``wait`` is the default of every lock; ``observers`` receive the
-    events (``leasehold.observe``); ``hide_ids`` is a key under which ids are hashed before they are stored;
-    ``durability`` is that of every lease that asks for no other. ``shared=True`` (or ``LEASEHOLD_REQUIRE_SHARED=1``)
-    refuses the embedded store when nothing else is named: in a crontab or a container a missing ``LEASEHOLD_URL`` would
-    go unnoticed, and every host would have its own locks. With ``show_ids=True`` the messages of errors, ``repr`` and
-    log records name a resource with its ids, which they otherwise hash; not where ``hide_ids`` hides them. In a Redis
-    Cluster (``redis+cluster://host1,host2``)
-    each lock is in the slot of its own name; with ``slot="namespace"`` all locks of a namespace share one, so that
-    ``all`` takes them.
+    ``target`` is a URL: ``redis://host``, ``redis+sentinel://host1,host2,host3/service``,
+    ``redis+cluster://host1,host2``, ``redlock://host1,host2,host3`` (a majority of independent masters),
+    ``postgresql://host/database``, ``etcd://host1,host2,host3``, ``zk://host1,host2,host3/chroot``, ``sqlite:///path``
+    (this host, every user that may write the file) or ``memory://`` (this process); or a client of redis-py or
+    valkey-py (of one server, of the master that Sentinels name, or of a Cluster), a client of kazoo, a pool of
+    psycopg's or an engine of SQLAlchemy's, whose server and settings are used and which is never closed; or a list of
+    3, 5 or 7 clients or URLs of one Redis each, which is a Redlock. Without one it is ``LEASEHOLD_URL``, else the
+    embedded store in the user's state folder.
+
+    ``wait`` is the default of every lock; ``observers`` receive the events (``leasehold.observe``); ``hide_ids`` is a
+    key under which ids are hashed before they are stored; ``durability`` is that of every lease that asks for no other.
+    ``shared=True`` (or ``LEASEHOLD_REQUIRE_SHARED=1``) refuses the embedded store when nothing else is named: in a
+    crontab or a container a missing ``LEASEHOLD_URL`` would go unnoticed, and every host would have its own locks. With
+    ``show_ids=True`` the messages of errors, ``repr`` and log records name a resource with its ids, which they
+    otherwise hash; not where ``hide_ids`` hides them. In a Redis Cluster each lock is in the slot of its own name; with
+    ``slot="namespace"`` all locks of a namespace share one, so that ``all`` takes them.
 
     >>> import leasehold
     >>> with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:
@@ -550,7 +553,7 @@ def connect(
     'report-export:42'
     """
     return Leasehold(
-        open_store(target, slot, shared),
+        open_store(target, slot, shared, namespace),
         namespace=namespace,
         wait=wait,
         observers=observers,

@@ -1,4 +1,4 @@
-"""The store for the argument of ``connect``: a URL, a client, or nothing. Nothing is opened yet."""
+"""The store for the argument of ``connect``: a URL, a client, a list of either, or nothing. Nothing is opened yet."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ if TYPE_CHECKING:
 
         def raw_connection(self) -> Any: ...
 
-    Target = str | Client | Sequence[Client] | Pool | Engine | Store
+    Target = str | Client | Sequence[Client | str] | Pool | Engine | Store
 
 SLOTS = ("resource", "namespace")
 
 
-def open_store(target: Target | None, slot: str | None = None, shared: bool | None = None) -> Store:
-    """The store that a URL names or a client connects to. Nothing is opened yet. ``slot``: what decides about the slot
-    of a lock in a Redis Cluster, ``resource`` or ``namespace``. ``shared``: refuse the embedded store where nothing is
-    named; None: if the environment says so."""
+def open_store(
+    target: Target | None, slot: str | None = None, shared: bool | None = None, namespace: str | None = None
+) -> Store:
+    """The store that a URL names or a client connects to. Nothing is opened yet. ``slot``: what decides about the
+    slot of a lock in a Redis Cluster, ``resource`` or ``namespace``, which needs a ``namespace``. ``shared``:
+    refuse the embedded store where nothing is named; None: if the environment says so."""
     if slot is not None and slot not in SLOTS:
         raise InvalidRequest(f"slot must be one of {', '.join(SLOTS)}, not {slot!r}")
     if shared is not None and not isinstance(shared, bool):
@@ -48,6 +50,10 @@ def open_store(target: Target | None, slot: str | None = None, shared: bool | No
         if choose is None:
             raise InvalidRequest(f"slot={slot!r} is for a Redis Cluster: a store on {store.name} has no slots")
         choose(slot)
+        if slot == "namespace" and not (os.environ.get("LEASEHOLD_NAMESPACE") if namespace is None else namespace):
+            raise InvalidRequest(
+                "slot='namespace' needs a namespace: connect(url, namespace='billing', slot='namespace')"
+            )
     return store
 
 
@@ -137,8 +143,8 @@ def _of_client(thing: object) -> Store:
         return _zookeeper(thing)
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
         raise InvalidRequest(
-            "connect() takes a URL, a Redis client, a psycopg pool, a SQLAlchemy engine, a kazoo client or a store, "
-            f"not {type(thing).__name__}"
+            "connect() takes a URL, a Redis client, several of either for a Redlock, a psycopg pool, a SQLAlchemy "
+            f"engine, a kazoo client or a store, not {type(thing).__name__}"
         )
     _redis()
     from leasehold.stores.redis.client_store import open_client
@@ -147,12 +153,15 @@ def _of_client(thing: object) -> Store:
 
 
 def _redlock(nodes: Any) -> Store:
-    """From a URL, or from one client for each node."""
+    """From a URL, or from one client or URL for each node."""
     _redis()
     from leasehold.stores.redis.redlock.store import RedlockStore
-    from leasehold.stores.redis.redlock.target import of_clients
+    from leasehold.stores.redis.redlock.target import of_list
 
-    return RedlockStore(nodes if isinstance(nodes, str) else of_clients(nodes))
+    if isinstance(nodes, str):
+        return RedlockStore(nodes)
+    targets, longest_ttl_ms = of_list(nodes)
+    return RedlockStore(targets, longest_ttl_ms=longest_ttl_ms)
 
 
 def _check_poll(server: str) -> None:

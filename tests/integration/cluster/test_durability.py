@@ -71,14 +71,19 @@ def test_a_grant_that_the_replica_of_its_node_has(company: Company) -> None:
 @mostly("sync", "company")
 @pytest.mark.usefixtures("brief")
 def test_too_few_replicas(company: Company) -> None:
-    """The lease is given back, and the error names the node and says how many are missing. The other nodes go on."""
+    """The lease is given back, and the error names the node, its replicas and how many are missing. The other nodes go
+    on."""
     party = company.party()
     near, far = [company.resource_at(node) for node in company.cluster.masters[:2]]
     node = company.node(near)
-    with pytest.raises(StoreUnavailable, match=rf"{node.port} has 1 replica that .*asks for 2: 1 replica missing"):
+    with pytest.raises(
+        StoreUnavailable, match=rf"{node.port} has 1 replica that .*asks for 2: 1 replica missing"
+    ) as short:
         party.do(acquiring(near, ttl=3, wait=0, durability="replicas:2"))
+    assert f"replica 127.0.0.1:{replica_of(company, near).port} is online" in str(short.value)
+    assert "1 of 2 is not connected" in str(short.value)
     company.cluster.cut_replication(node)
-    with pytest.raises(StoreUnavailable, match=rf"{node.port} has no replicas that .*asks for 1: 1 replica missing"):
+    with pytest.raises(StoreUnavailable, match=rf"{node.port} has no replicas that .*1 of 1 is not connected"):
         party.do(acquiring(near, ttl=3, wait=0, durability=ONE))
     until(lambda: not has(node, near), "it is given back")
     assert party.do(acquiring(near, ttl=5, wait=0))

@@ -181,15 +181,72 @@ def test_two_settings_for_one_namespace_are_refused(company: Company, first: str
     assert all(left > 0 for _, left in company.stored_keys())
 
 
+@pytest.mark.parametrize("second", ["resource", "namespace"])
+def test_who_only_looks_records_no_setting(company: Company, second: str) -> None:
+    """An operator with another setting sees nothing and leaves nothing, so that a program can start with its own. From
+    then on the operator is told, and one with the same setting sees the lease."""
+    first = {"resource": "namespace", "namespace": "resource"}[second]
+    operator, party = company.party(first, namespace="shop"), company.party(second, namespace="shop")
+    assert operator.do(lambda hold: hold.inspect("job:1")).holders == ()
+    assert operator.do(lambda hold: hold.election("job", 1).leader()) is None
+    assert operator.do(lambda hold: hold.semaphore("seat", 1, limit=3).available()) == 3
+    assert company.stored_keys() == []
+    assert party.do(acquiring("job:1"))
+    with pytest.raises(InvalidRequest, match=f"slot='{second}'.*slot='{first}'"):
+        operator.do(lambda hold: hold.inspect("job:1"))
+    agreed = company.party(second, namespace="shop")
+    for _ in range(3):
+        assert agreed.do(lambda hold: hold.inspect("job:1")).holders
+    assert party.do(acquiring("job:2"))
+
+
+@mostly("sync", "company")
+def test_a_look_keeps_no_setting_alive(company: Company) -> None:
+    """The record is found, and its time runs on. A claim by the same coordinator renews it."""
+    party = company.party("namespace", namespace="shop")
+    party.do(acquiring("job:1"))
+    (key,) = [key for key, _ in company.stored_keys() if ":slot:" in key]
+    node = company.cluster.node_of(key)
+    node.client().pexpire(key, 60_000)
+    other = company.party("namespace", namespace="shop")
+    assert other.do(lambda hold: hold.inspect("job:1")).holders
+    assert 0 < node.client().pttl(key) <= 60_000
+    assert other.do(acquiring("job:2"))
+    assert node.client().pttl(key) > 60_000
+
+
 def test_the_setting_needs_a_namespace_and_a_cluster(company: Company) -> None:
     """Else it would mean nothing."""
     party = company.party("namespace")
     with pytest.raises(InvalidRequest, match="needs a namespace"):
         party.do(acquiring("job:1"))
+    for connect in (leasehold.connect, leasehold.aio.connect):
+        with pytest.raises(InvalidRequest, match="needs a namespace"):
+            connect("redis+cluster://a,b", slot="namespace")
+        assert connect("redis+cluster://a,b", slot="namespace", namespace="shop").namespace == "shop"
     with pytest.raises(InvalidRequest, match="for a Redis Cluster"):
         leasehold.connect("memory://", slot="namespace")
     with pytest.raises(InvalidRequest, match="one of resource, namespace"):
         leasehold.connect("memory://", slot="kind")
+
+
+def test_the_namespace_of_the_environment_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For ``slot="namespace"``; an empty argument takes it away again."""
+    monkeypatch.setenv("LEASEHOLD_NAMESPACE", "shop")
+    assert leasehold.connect("redis+cluster://a,b", slot="namespace").namespace == "shop"
+    with pytest.raises(InvalidRequest, match="needs a namespace"):
+        leasehold.connect("redis+cluster://a,b", slot="namespace", namespace="")
+
+
+@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+def test_two_settings_in_one_call_are_refused(connect: Callable[..., Any]) -> None:
+    """One in the URL, and the other as the argument. The same one twice is no contradiction."""
+    connect("redis+cluster://a,b?slot=namespace", slot="namespace", namespace="shop")
+    connect("redis+cluster://a,b?slot=resource", slot="resource")
+    with pytest.raises(InvalidRequest, match=r"the URL has slot=namespace, and connect\(\) has slot='resource'"):
+        connect("redis+cluster://a,b?slot=namespace", slot="resource")
+    with pytest.raises(InvalidRequest, match=r"the URL has slot=resource, and connect\(\) has slot='namespace'"):
+        connect("redis+cluster://a,b?slot=resource", slot="namespace", namespace="shop")
 
 
 # ---------------------------------------------------------------- ways to a Cluster
@@ -272,7 +329,11 @@ def test_with_tls_and_a_login(certificates: Certificates, flavour: str) -> None:
         ("redis+cluster://a?db=2", "only database 0"),
         ("redis+cluster://a,,b", "commas between them"),
         ("redis+cluster://", "commas between them"),
-        ("redis+cluster://a:x", "bad host or port"),
+        ("redis+cluster://a:x", r"the redis\+cluster URL has a bad host or port: write redis\+cluster://host1,host2"),
+        ("valkeys+cluster://a:99999", r"the valkeys\+cluster URL .* write valkeys\+cluster://host1,host2"),
+        ("redis+cluster://a:0", r"the redis\+cluster URL has port 0"),
+        ("redis+cluster://a b", r"the redis\+cluster URL has a bad host: redis\+cluster://host1,host2"),
+        ("redis+cluster://a?ssl_ca_certs=ca.pem", r"ssl_\* options need rediss\+cluster:// or valkeys\+cluster://"),
         ("redis+cluster://a,b?unknown=1", "unknown option"),
         ("redis+cluster://a,b?slot=kind", "resource or namespace"),
     ],

@@ -18,6 +18,7 @@ from tests.support.parties import Step, mostly
 from tests.support.redis.cluster import Company, acquiring, calls, observer, releasing, taking
 from tests.support.servers.cluster import RedisCluster
 from tests.support.servers.redis import RedisServer
+from tests.support.sockets import open_sockets
 from tests.support.waiting import until
 
 
@@ -174,7 +175,7 @@ def test_a_channel_whose_slot_moves_is_replaced(company: Company) -> None:
 
 def test_nothing_is_left(company: Company) -> None:
     """No keys without an end, no sockets, no threads."""
-    before = threads(), descriptors()
+    before, sockets = (threads(), descriptors()), open_sockets()
     party = company.party()
     for number in range(12):
         lease = party.do(acquiring(f"job:{number}", ttl=5))
@@ -182,9 +183,10 @@ def test_nothing_is_left(company: Company) -> None:
     kept = party.do(acquiring("job:1", ttl=5))
     company.close()
     assert kept.state == "lost"
+    until(lambda: open_sockets() <= sockets, "all sockets are closed")
     company._parties.clear()
     assert all(left > 0 for _, left in company.stored_keys())
-    until(lambda: threads() <= before[0] and descriptors() <= before[1], "all threads and sockets are gone")
+    until(lambda: threads() <= before[0] and descriptors() <= before[1], "all threads and polls are gone")
     for node in company.cluster.nodes:
         until(partial(is_left, node), "no connection is left")
 

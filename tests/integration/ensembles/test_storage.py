@@ -21,6 +21,7 @@ from tests.integration.ensembles.stage import SHORT, TTL, stage, survived
 from tests.support.servers.disk import Disk
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer, encoded
 from tests.support.servers.proxy import Proxy
+from tests.support.servers.syncs import stalled_disk
 from tests.support.servers.zookeeper import ZooKeeperEnsemble
 from tests.support.waiting import PATIENCE, until
 from tests.support.workers.journal import now
@@ -48,7 +49,7 @@ def test_the_disk_of_the_leader_stalls(etcd: EtcdMembers, ttl: float) -> None:
     with stage(etcd) as played:
         played.hold(follower, ttl=ttl)
         played.queue(follower, ttl=ttl)
-        with leader.stalled_disk(STALL):
+        with stalled_disk(leader, STALL):
             time.sleep(STALL + 1)
 
 

@@ -19,6 +19,7 @@ from tests.integration.etcd.flavours import (
     write,
 )
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
+from tests.support.servers.syncs import stalled_disk
 from tests.support.waiting import until
 
 BUDGET = 3.0  # seconds for a call that a hanging member costs half of
@@ -144,7 +145,7 @@ def test_a_disk_that_stalls(ensemble: EtcdEnsemble, connect: Connect) -> None:
     leader = ensemble.leader()
     records = connect(leader.url)
     first = write(records, "a", "one")
-    with leader.stalled_disk(3.0):
+    with stalled_disk(leader, 3.0):
         unknown = in_thread(records, Change((Part("a", first.revision, "two"),)), seconds=1.0)
     assert isinstance(unknown, OutcomeUnknown)
     in_thread(records, Change((Part("a", first.revision, "two"),)))  # refused, if the first one was done

@@ -14,6 +14,7 @@ from leasehold.stores.redis import RedisStore, durable
 from tests.support.parties import FLAVOURS, Party
 from tests.support.servers.redis import RedisServer, redis_7, valkey
 from tests.support.servers.replicas import RedisReplicas
+from tests.support.servers.syncs import stalled_disk
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -60,20 +61,73 @@ def test_a_grant_that_the_replicas_have(redis_replicas: RedisReplicas, make: Mak
 
 
 def test_too_few_replicas(redis_replicas: RedisReplicas, make: Make) -> None:
-    """The lease is given back, and the error says how many are missing. The next one finds it free."""
+    """The lease is given back, and the error says how many are missing, names those that are there and how they are
+    doing, and counts those that are not. The next one finds it free."""
     a = make(redis_replicas.url)
     lock = {"ttl": 5, "wait": 0}
     with (
         brief(),
-        pytest.raises(StoreUnavailable, match=r"2 replicas that .* asks for 3: 1 replica missing"),
+        pytest.raises(StoreUnavailable, match=r"2 replicas that .* asks for 3: 1 replica missing") as short,
     ):
         a.do(lambda hold: hold.lock("job", durability="replicas:3", **lock).acquire())
-    redis_replicas.cut_replication(redis_replicas.replicas[0])
-    with brief(), pytest.raises(StoreUnavailable, match="1 replica that confirmed"):
+    first, second = redis_replicas.replicas
+    for replica in (first, second):
+        assert f"replica 127.0.0.1:{replica.port} is online, lag " in str(short.value)
+    assert "1 of 3 is not connected" in str(short.value)
+    redis_replicas.cut_replication(first)
+    with brief(), pytest.raises(StoreUnavailable, match="1 replica that confirmed") as cut:
         a.do(lambda hold: hold.lock("job", durability=TWO, **lock).acquire())
+    assert f"127.0.0.1:{second.port} is online" in str(cut.value) and "1 of 2 is not connected" in str(cut.value)
+    assert str(first.port) not in str(cut.value)
     until(lambda: not records(redis_replicas.primary), "it is given back")
     assert a.do(lambda hold: hold.lock("job", durability=ONE, **lock).acquire()) is not None
     redis_replicas.heal()
+
+
+def test_a_replica_that_stands_still(redis_replicas: RedisReplicas, make: Make) -> None:
+    """It is connected and does not confirm: the error names it with its lag, so that nobody has to look for it."""
+    a = make(redis_replicas.url)
+    slow = redis_replicas.replicas[0]
+    slow.freeze()
+    until(lambda: any(one["port"] == slow.port and one["lag"] > 1 for one in _replicas(redis_replicas)), "it lags")
+    with (
+        brief(),
+        pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{slow.port} is online, lag [2-9]\d* s") as short,
+    ):
+        a.do(lambda hold: hold.lock("job", ttl=5, wait=0, durability=TWO).acquire())
+    assert "not connected" not in str(short.value)
+
+
+def _replicas(replicas: RedisReplicas) -> list[dict[str, Any]]:
+    client: Any = replicas.primary.client()
+    return [value for name, value in client.info("replication").items() if name.removeprefix("slave").isdigit()]
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_user_that_may_not_ask_for_replicas(redis_replicas: RedisReplicas, flavour: str) -> None:
+    """The error says how many are missing, without their names."""
+    server = redis_replicas.primary
+    assert server.ask("ACL SETUSER plain on >word ~* &* +@all -info") == b"+OK\r\n"
+    party = FLAVOURS[flavour](RedisStore(f"redis://plain:word@127.0.0.1:{server.port}/0"))
+    try:
+        with brief(), pytest.raises(StoreUnavailable, match=r"1 replica missing, or too slow$"):
+            party.do(lambda hold: hold.lock("job", ttl=5, wait=0, durability="replicas:3").acquire())
+    finally:
+        party.close()
+        server.ask("ACL DELUSER plain")
+
+
+def test_a_batch_that_too_few_replicas_have(redis_replicas: RedisReplicas, make: Make) -> None:
+    """The error of the lease that asks for them names the replicas, and the other lease is acquired."""
+    a = make(redis_replicas.url)
+
+    def acquire(hold: Any) -> Any:
+        return hold.acquire_many([hold.lock("job", 1, ttl=5, durability="replicas:3"), hold.lock("job", 2, ttl=5)])
+
+    with brief():
+        batch = a.do(acquire)
+    ((_, error),) = batch.failed.items()
+    assert f"replica 127.0.0.1:{redis_replicas.replicas[0].port} is online" in str(error)
 
 
 def test_only_confirmed_renewals_move_the_deadline(redis_replicas: RedisReplicas, make: Make) -> None:
@@ -158,15 +212,66 @@ def test_what_others_do_meanwhile(redis_replicas: RedisReplicas, make: Make) -> 
 
 
 def test_a_disk_that_confirms(valkey_with_file: RedisServer, make: Make) -> None:
-    """``fsync``: kill -9 right after the acquire, and the lease is there. Valkey writes its file every second."""
+    """``fsync``: the server is asked to confirm the acquire and each renewal, and only those of this lease. After a
+    kill -9 it is there; but a process that is killed loses nothing that it has written, so the count is the proof."""
     a = make(valkey_with_file.url)
+    assert a.do(lambda hold: hold.lock("plain", ttl=60).acquire()) and _waits_for_disk(valkey_with_file) == 0
     lease = a.do(lambda hold: hold.lock("job", ttl=60, durability="fsync").acquire())
+    asked = _waits_for_disk(valkey_with_file)
+    assert asked > 0
+    a.do(lambda _: lease.extend(60))
+    assert _waits_for_disk(valkey_with_file) > asked
     valkey_with_file.kill()
     valkey_with_file.start()
-    assert records(valkey_with_file) == [b"lock:v1:{job}:owner"]
+    assert b"lock:v1:{job}:owner" in records(valkey_with_file)
     b = make(valkey_with_file.url)
     assert b.do(lambda hold: hold.lock("job").try_acquire()) is None
     assert lease.state in ("held", "unsure")
+
+
+def _waits_for_disk(server: RedisServer) -> int:
+    client: Any = server.client()
+    return int(client.info("commandstats").get("cmdstat_waitaof", {}).get("calls", 0))
+
+
+def test_a_disk_that_does_not_confirm(valkey_with_file: RedisServer, make: Make) -> None:
+    """Each fdatasync of the server takes longer than anybody waits: the lease is given back. When the disk is quick
+    again, so is the next lease. This Valkey confirms some writes before they are on the disk (docs/redis.md), so the
+    lock is asked for until one is not confirmed."""
+    a = make(valkey_with_file.url)
+
+    def refused() -> bool:
+        try:
+            lease = a.do(lambda hold: hold.lock("job", ttl=5, wait=0, durability="fsync").acquire())
+        except StoreUnavailable as error:
+            return "did not write to its disk in time: the lease was not confirmed" in str(error)
+        a.do(lambda _: lease.release())
+        return False
+
+    with stalled_disk(valkey_with_file, 600):
+        with brief():
+            until(refused, "a lease is not confirmed")
+        until(lambda: not records(valkey_with_file), "it is given back")
+        assert a.do(lambda hold: hold.lock("plain", ttl=5, wait=0).acquire()) is not None
+    assert a.do(lambda hold: hold.lock("job", ttl=5, wait=0, durability="fsync").acquire()) is not None
+
+
+def test_a_file_that_is_never_synced(make: Make) -> None:
+    """With ``appendfsync no`` nothing is ever confirmed: neither an acquire, nor the ``extend`` of a lease that was
+    confirmed before."""
+    with RedisServer(None, "--appendfsync", "always", executable=valkey(), appendonly=True) as server:
+        a = make(server.url)
+        kept = a.do(lambda hold: hold.lock("kept", ttl=60, durability="fsync").acquire())
+        server.client().config_set("appendfsync", "no")
+        with brief(), pytest.raises(StoreUnavailable, match="did not write to its disk in time"):
+            a.do(lambda hold: hold.lock("job", ttl=5, wait=0, durability="fsync").acquire())
+        until(lambda: records(server) == [b"lock:v1:{kept}:owner"], "it is given back")
+        with brief(), pytest.raises(StoreUnavailable, match="did not write to its disk in time"):
+            a.do(lambda _: kept.extend(80))
+        assert kept.remaining() < 60 and kept.state == "unsure"
+        server.client().config_set("appendfsync", "always")
+        a.do(lambda _: kept.extend(80))
+        assert kept.remaining() > 60 and kept.state == "held"
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import redis.asyncio
 
 import leasehold
 from leasehold import InvalidRequest, StoreUnavailable, Unsupported
+from leasehold.coordinator.stores import open_store
 from tests.integration.redlock.stage import Stage, aged
-from tests.support.parties import mostly
+from tests.support.parties import FLAVOURS, mostly
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.redlock import RedlockServers
 from tests.support.servers.sentinel import RedisSentinel
@@ -27,6 +28,8 @@ pytestmark = pytest.mark.slow
         ("redlock://a", "3, 5 or 7 independent masters, not 1: of fewer than three none may fail"),
         ("redlock://a,b", "not 2: of fewer"),
         ("redlock://a,b,c,d", "not 4: one less survives as many failures"),
+        ("redlock://a,b,c,d,e,f,g,h", "3, 5 or 7 independent masters, not 8: each further one makes every call dearer"),
+        ("redlock://a,b,c,d,e,f,g,h,i", "3, 5 or 7 independent masters, not 9"),
         ("redlock://a,b,a:6379", "a:6379 is named twice"),
         ("redlock://a,,c", "empty host"),
         ("redlock://a,b,c?max_ttl=soon", "max_ttl 'soon' is not a duration"),
@@ -139,6 +142,28 @@ def test_clients_of_each_node(kind: Any) -> None:
             leasehold.connect(clients[:2])
         with pytest.raises(Unsupported, match="Pipeline"):
             leasehold.connect([*clients[:2], redis.Redis().pipeline()])
+
+
+@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
+def test_urls_of_each_node(flavour: str) -> None:
+    """Each node has its own URL, or a client in its place: a lease is granted, renewed, refused to another and
+    released."""
+    with aged(RedlockServers(3)) as servers:
+        urls: list[Any] = [f"redis://{node.address}/0" for node in servers.nodes]
+        mixed: list[Any] = [
+            urls[0],
+            redis.Redis(port=servers.nodes[1].server.port),
+            f"valkey://{servers.nodes[2].address}",
+        ]
+        one, two = [FLAVOURS[flavour](open_store(nodes)) for nodes in (urls, mixed)]
+        lease = one.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0))
+        assert sum(node.server.client().exists("lock:v1:{job}:owner") for node in servers.nodes) >= 2
+        assert two.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0)) is None
+        one.do(lambda _: lease.extend(20))
+        assert one.do(lambda _: lease.release()) is True
+        assert two.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=10)).fence > lease.fence
+        for party in (one, two):
+            party.close()
 
 
 @mostly("sync")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from leasehold.coordinator.stores import open_store
@@ -13,6 +12,7 @@ from leasehold.stores.redis.protocol import keys
 from tests.support.parties import FLAVOURS, Party
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.sentinel import RedisSentinel
+from tests.support.sockets import open_sockets
 from tests.support.waiting import until
 
 # A failover takes 1.6 to 2 s (the Sentinels wait for one); afterwards the first grant comes within twice that. The rest
@@ -89,14 +89,3 @@ def keys_without_end(server: RedisServer) -> list[Any]:
     """Keys that nobody would ever delete."""
     client: Any = server.client()
     return [key for key in client.scan_iter() if client.pttl(key) == -1]
-
-
-def open_sockets() -> set[str]:
-    """Those of this process."""
-    found = set()
-    for descriptor in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(str(descriptor.readlink()))
-        except FileNotFoundError:  # closed meanwhile
-            continue
-    return {place for place in found if "socket:" in place}

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.sentinel.service import RECOVERY, Service, open_sockets
+from tests.integration.sentinel.service import RECOVERY, Service
 from tests.support.parties import mostly
+from tests.support.sockets import open_sockets
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leasehold import OutcomeUnknown, StoreUnavailable
-from leasehold.stores.redis import sentinel
+from leasehold.stores.redis import durable, sentinel
 from tests.integration.sentinel.service import RECOVERY, Service
 from tests.support.parties import mostly
 from tests.support.servers.sentinel import RedisSentinel
@@ -151,3 +151,31 @@ def test_a_primary_that_must_have_replicas_and_has_none_grants_nothing(service: 
         assert party.do(lambda _: lease.release()) is True
     finally:
         assert primary.ask("CONFIG SET min-replicas-to-write 0") == b"+OK\r\n"
+
+
+def test_what_a_replica_has_confirmed_survives_a_failover(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``durability=``: when the acquire returns the replica has the lease, without a wait, and after the failover the
+    old primary confirms its renewals. Without a replica nothing is granted, and the error names the missing one."""
+    party, lease = service.acquire(ttl=20, durability="replicas:1")
+    owner = service.holder()
+    (replica,) = service.servers.replicas
+    assert owner and service.holder(server=replica) == owner
+    service.servers.failover()
+    assert service.holder() == owner
+    assert service.party().do(lambda hold: hold.lock("job").try_acquire()) is None
+    until(lambda: _extended(party, lease), "the new primary and its replica confirm it")
+    assert lease.state == "held" and party.do(lambda _: lease.release()) is True
+    monkeypatch.setattr(durable, "SHARE", 0.1)
+    service.servers.cut_replication()
+    with pytest.raises(StoreUnavailable, match=r"has no replicas that confirmed .* 1 of 1 is not connected"):
+        party.do(lambda hold: hold.lock("job", ttl=5, durability="replicas:1").acquire(wait=0))
+    until(lambda: not service.holder(), "it is given back")
+
+
+def _extended(party: Any, lease: Any) -> bool:
+    """Not while the old primary is on its way to be a replica."""
+    try:
+        party.do(lambda _: lease.extend(20))
+    except (StoreUnavailable, OutcomeUnknown):
+        return False
+    return True

@@ -11,6 +11,7 @@ import pytest
 import leasehold
 from leasehold._core.guarantees import guarantees
 from leasehold._core.schemes import OPENED
+from leasehold.cli.guarantees import guarantees_of
 from tests.processes.cli.test_completion import offered
 from tests.support.cli.desk import SOON, Desk
 
@@ -31,6 +32,25 @@ def test_the_store_in_use(desk: Desk) -> None:
 def test_another_store(desk: Desk, target: str) -> None:
     """By its name or by a URL."""
     assert desk.run("guarantees", target).stdout == f"{guarantees('redis')}\n"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "store"),
+    [("redis+cluster", "cluster"), ("redis+sentinel", "sentinel"), ("zk", "zookeeper"), ("postgres", "postgresql")],
+)
+def test_the_scheme_of_its_urls(desk: Desk, scheme: str, store: str) -> None:
+    """Whoever knows the URL of a store need not know what we call it."""
+    done = desk.run("guarantees", scheme)
+    assert (done.returncode, done.stdout) == (0, f"{guarantees(store)}\n")
+
+
+def test_every_scheme_is_a_store() -> None:
+    """Those of all stores, none for two."""
+    schemes = [scheme for one in OPENED.values() for scheme in one.schemes]
+    assert len(schemes) == len(set(schemes))
+    assert [guarantees_of(None, scheme).store for scheme in schemes] == [
+        store for store, one in OPENED.items() for _ in one.schemes
+    ]
 
 
 def test_every_store(desk: Desk) -> None:

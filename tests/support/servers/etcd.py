@@ -6,12 +6,9 @@ import base64
 import http.client
 import json
 import shutil
-import signal
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -247,33 +244,6 @@ class EtcdServer(Server):
             capture_output=True,
             timeout=PATIENCE,
         )
-
-    @contextmanager
-    def stalled_disk(self, seconds: float) -> Iterator[None]:
-        """Each sync of its log takes so long, until the end of the block."""
-        traced = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "strace", "-f", "-qq", "-p", str(self.pid), "-e", "trace=fdatasync",
-             "-e", f"inject=fdatasync:delay_enter={round(seconds * 1e6)}", "-o", str(self.folder / "strace.log")]
-        )  # fmt: skip
-        try:
-            until(lambda: _traced(self.pid), "strace is attached to all threads")
-            yield
-        finally:
-            traced.send_signal(signal.SIGINT)
-            traced.wait(PATIENCE)
-
-
-def _traced(pid: int) -> bool:
-    """Strace attaches to one thread after the other."""
-    return all(_tracer(task) != 0 for task in Path(f"/proc/{pid}/task").iterdir())
-
-
-def _tracer(task: Path) -> int:
-    try:
-        lines = (task / "status").read_text().splitlines()
-    except FileNotFoundError:  # the thread has ended
-        return 1
-    return int(next(line for line in lines if line.startswith("TracerPid")).split()[1])
 
 
 class EtcdEnsemble:

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 
 import leasehold
 from leasehold import InvalidRequest, LeaseholdError, LeaseLost, NotAcquired, NotHeld, StoreUnavailable, Unsupported
@@ -466,10 +467,49 @@ def test_connect_takes_a_url_or_a_store(connect: Callable[..., Any], bad: Any) -
 
 
 @pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
-def test_several_urls_are_no_clients(connect: Callable[..., Any]) -> None:
-    """A list is a Redlock of clients; several servers by URL are one URL."""
-    with pytest.raises(InvalidRequest, match="takes a client"):
-        connect(["redis://a", "redis://b", "redis://c"])
+def test_several_urls_are_a_redlock(connect: Callable[..., Any]) -> None:
+    """Each names one master, by the schemes of one Redis. A client may stand beside a URL."""
+    hold = connect(["redis://a", "valkey://b:7000/0", redis.Redis("c")])
+    assert hold.store == "redlock://a:6379,b:7000,c:6379"
+    unix = connect(["unix:///run/redis.sock", "rediss://:hunter2@b", "valkeys://c"])
+    assert unix.store.startswith("redlock:///run/redis.sock,b:6379,c:6379")
+
+
+@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+def test_the_longest_ttl_of_several_urls(connect: Callable[..., Any]) -> None:
+    """Any of them may state it for all. Two that differ are refused, and so is one that is no duration."""
+    hold = connect(["redis://a?max_ttl=60&db=0", "redis://b", "redis://c?max_ttl=1m"])
+    hold.lock("job", ttl=60)
+    with pytest.raises(InvalidRequest, match="max_ttl"):
+        hold.lock("job", ttl=61)
+    with pytest.raises(InvalidRequest, match="different values of max_ttl"):
+        connect(["redis://a?max_ttl=60", "redis://b?max_ttl=61", "redis://c"])
+    with pytest.raises(InvalidRequest, match="max_ttl 'soon' is not a duration"):
+        connect(["redis://a?max_ttl=soon", "redis://b", "redis://c"])
+
+
+WRONG_MASTERS = {
+    "redis+cluster://:hunter2@b": r"redis\+cluster:// does not: the schemes are redis, rediss, unix, valkey, valkeys",
+    "redis+sentinel://:hunter2@b/service": "sentinel:// does not",
+    "redlock://b,c,d": "redlock:// does not",
+    "memory://": "memory:// does not",
+    "etcd://b": "etcd:// does not",
+    "hunter2://b": "one of these does not",
+    "redis:hunter2@b": "one of these does not",
+    "": "one of these does not",
+    "redis://:hunter2@b:99999": "bad host or port",
+    "redis://:hunter2@b,c": "one host",
+    "redis://:hunter2@a:6379/1": "a:6379 is named twice",
+}
+
+
+@each("connect", [leasehold.connect, leasehold.aio.connect])
+@each("url", list(WRONG_MASTERS))
+def test_a_url_in_a_list_that_is_no_master(connect: Callable[..., Any], url: str) -> None:
+    """The message says what is wrong with it, and shows no password."""
+    with pytest.raises(InvalidRequest, match=WRONG_MASTERS[url]) as caught:
+        connect(["redis://a", url, "redis://c"])
+    assert "hunter2" not in str(caught.value)
 
 
 def test_making_one_touches_nothing(tmp_path: Path, spy: Spy) -> None:

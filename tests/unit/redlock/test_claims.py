@@ -10,6 +10,7 @@ from leasehold._core import ops
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.redis.redlock.answers import Leave, Round
 from leasehold.stores.redis.redlock.quorum import Quorum, check_nodes
+from leasehold.stores.redis.redlock.store import RedlockStore
 from tests.unit.redlock.conftest import BUSY, CLAIM, NOW_US, Play, answer, granted, vote
 
 RENEWED = [[5, 30_000]]
@@ -165,9 +166,35 @@ def test_the_same_server_twice_is_refused() -> None:
         quorum.introduce(2, "one", 5, 0.0)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 4, 6])
+@pytest.mark.parametrize(
+    ("ttl_ms", "budget_ms", "seconds"), [(30_000, 5000, 3.0), (500, 5000, 0.05), (60_000, 800, 0.8)]
+)
+def test_a_node_is_waited_for_a_tenth_of_the_ttl(play: Play, ttl_ms: int, budget_ms: int, seconds: float) -> None:
+    """And never longer than what remains to the caller."""
+    play.run(CLAIM._replace(ttl_ms=ttl_ms, budget_ms=budget_ms), [vote(BUSY)] * 3)
+    (first,) = [one for one in play.requests if isinstance(one, Round)]
+    assert first.seconds == seconds
+
+
+def test_a_refused_claim_comes_back_by_chance() -> None:
+    """After 10 to 60 ms, another time for each try and each client: who had split the nodes would split them again."""
+    one, two = RedlockStore("redlock://a,b,c"), RedlockStore("redlock://a,b,c")
+    pauses = [[store.rounds._pause() for _ in range(200)] for store in (one, two)]
+    assert pauses[0] != pauses[1]
+    for drawn in pauses:
+        assert min(drawn) >= 10 and max(drawn) <= 60
+        assert len(set(drawn)) > 20 and max(drawn) - min(drawn) > 30
+
+
+def test_a_refusal_says_when_to_try_again(play: Play) -> None:
+    """After what was drawn by chance, not when the holder's time is over: a release wakes nobody."""
+    reply = play.run(CLAIM, [vote(BUSY)] * 3)
+    assert isinstance(reply, ops.Busy) and reply.again_ms == play.rounds._pause()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 6, 8, 9, 11])
 def test_an_even_number_of_nodes_is_refused(count: int) -> None:
-    """And fewer than three."""
+    """And fewer than three, and more than seven."""
     with pytest.raises(InvalidRequest, match=f"not {count}:"):
         check_nodes([f"node{place}:6379" for place in range(count)])
 

@@ -141,11 +141,13 @@ class ServerBatch:
             return replies
         found = dict(zip(self._waits, replies[count:], strict=False))
         checked = replies[:count]
+        lacking = any(durable.short(wanted, reply) for wanted, reply in found.items())
+        known = self._connection.replication(self._give_up) if lacking else b""
         for at, op in enumerate(self._ops):
             wanted = durable.durability(op)
             if wanted and not isinstance(checked[at], (ReplyError, LeaseholdError)):
                 waited = found.get(wanted, self._error)
-                doubt = durable.doubt(self._server.name, wanted, waited)
+                doubt = durable.doubt(self._server.name, wanted, waited, known)
                 if doubt is not None and type(protocol.decode(checked[at], op)) is Renewed:
                     checked[at] = doubt
         return checked

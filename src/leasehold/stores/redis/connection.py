@@ -125,8 +125,17 @@ class RedisConnection:
             raise self._server.refusal(reply) from reply
         renewed = protocol.decode(reply, op)
         if type(renewed) is Renewed:
-            durable.check(self._server.name, op.durability, confirmed)
+            known = self.replication(give_up) if durable.short(op.durability, confirmed) else b""
+            durable.check(self._server.name, op.durability, confirmed, known)
         return renewed
+
+    def replication(self, give_up: float) -> Any:
+        """What the server says of its replicas, for an error. Empty if it does not say so soon, or may not."""
+        seconds = min(give_up - time.monotonic(), durable.REPLICATION_SECONDS)
+        try:
+            return self.execute_command(durable.REPLICATION, seconds) if seconds > 0 else b""
+        except (LeaseholdError, ReplyError):
+            return b""
 
     def _confirmed(self, socket: RedisSocket, commands: Sequence[protocol.Command], give_up: float) -> tuple[Any, Any]:
         """The last two replies. When the last but one is a refusal, the last is not waited for: it confirms nothing,

@@ -17,6 +17,9 @@ from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.protocol import Command
 
+REPLICATION = ("INFO", "replication")
+REPLICATION_SECONDS = 0.25  # at most, for what an error says of the replicas
+MOST_NAMED = 10  # replicas in a message
 SHARE = 0.8  # of the time that is left: the reply must arrive before the caller gives up
 
 
@@ -44,19 +47,25 @@ def refused(reply: Any) -> bool:
     return isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("NOSCRIPT")
 
 
-def doubt(server: str, wanted: str, reply: Any) -> LeaseholdError | None:
+def short(wanted: str, reply: Any) -> bool:
+    """True when the reply says that too few replicas have confirmed."""
+    replicas, fsync = copies(wanted)
+    return not fsync and isinstance(reply, int) and reply < replicas
+
+
+def doubt(server: str, wanted: str, reply: Any, replication: Any = b"") -> LeaseholdError | None:
     """Why the reply to a confirmation, or what came in its place, does not confirm the renewals before it."""
     if isinstance(reply, LeaseholdError):
         return reply
     try:
-        check(server, wanted, reply)
+        check(server, wanted, reply, replication)
     except LeaseholdError as error:
         return error
     return None
 
 
-def check(server: str, wanted: str, reply: Any) -> None:
-    """Raise unless its reply says that enough have confirmed."""
+def check(server: str, wanted: str, reply: Any, replication: Any = b"") -> None:
+    """Raise unless its reply says that enough have confirmed. ``replication``: the reply to INFO, for the message."""
     replicas, fsync = copies(wanted)
     if isinstance(reply, hiredis.ReplyError):
         text = str(reply)
@@ -73,8 +82,35 @@ def check(server: str, wanted: str, reply: Any) -> None:
     elif reply < replicas:
         raise StoreUnavailable(
             f"{server} has {_replicas(reply)} that confirmed the lease in time, and {wanted!r} asks for {replicas}: "
-            f"{_replicas(replicas - reply)} missing, or too slow"
+            f"{_replicas(replicas - reply)} missing, or too slow{_described(replication, replicas)}"
         )
+
+
+def _described(replication: Any, wanted: int) -> str:
+    """Each replica that the server knows, and how many more are wanted; empty when it has not said."""
+    if not isinstance(replication, bytes):
+        return ""
+    lines = dict(line.partition(":")[::2] for line in replication.decode(errors="replace").splitlines())
+    if "connected_slaves" not in lines:
+        return ""
+    found = [
+        _one(dict(part.partition("=")[::2] for part in text.split(",")))
+        for name, text in lines.items()
+        if name.removeprefix("slave").isdigit()
+    ]
+    missing = wanted - len(found)
+    words = [*found[:MOST_NAMED]]
+    if len(found) > MOST_NAMED:
+        words.append(f"{len(found) - MOST_NAMED} more")
+    if missing > 0:
+        words.append(f"{missing} of {wanted} {'is' if missing == 1 else 'are'} not connected")
+    return f". The primary says: {'; '.join(words)}"
+
+
+def _one(fields: dict[str, str]) -> str:
+    host, port = fields.get("ip", "?"), fields.get("port", "?")
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"replica {address} is {fields.get('state', '?')}, lag {fields.get('lag', '?')} s"
 
 
 def _replicas(count: int) -> str:

@@ -114,8 +114,17 @@ class LoopConnection:
             raise self._server.refusal(reply) from reply
         renewed = protocol.decode(reply, op)
         if type(renewed) is Renewed:
-            durable.check(self._server.name, op.durability, confirmed)
+            known = await self._replication(give_up) if durable.short(op.durability, confirmed) else b""
+            durable.check(self._server.name, op.durability, confirmed, known)
         return renewed
+
+    async def _replication(self, give_up: float) -> Any:
+        """As ``RedisConnection.replication``."""
+        seconds = min(give_up - self._loop.time(), durable.REPLICATION_SECONDS)
+        try:
+            return await self.execute_command(durable.REPLICATION, seconds) if seconds > 0 else b""
+        except (LeaseholdError, ReplyError):
+            return b""
 
     async def claim_async(self, template: ClaimTemplate, owner: str, floor: int, budget_ms: int) -> Reply:
         """The same as ``execute_async`` for the first claim of an acquire, quicker: most of it is packed already."""

@@ -142,27 +142,31 @@ class Target(NamedTuple):
         return context
 
 
-def from_url(url: str) -> Target:
+def from_url(url: str, shown: str = "", example: str = "") -> Target:
     """``scheme://[[user]:password@]host[:port][/db][?option=value&...]``, or ``unix://[...@]/path[?...]``. Errors say
-    what is wrong, and never show the password."""
+    what is wrong, and never show the password. ``shown`` and ``example``: the scheme that the user wrote, and a URL
+    with it, where this URL is one node of several."""
     scheme = url.partition("://")[0]
+    shown, example = shown or scheme, example or f"{scheme}://host:6379/0"
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError:
-        raise InvalidRequest(f"the {scheme} URL has a bad host or port: write {scheme}://host:6379/0") from None
+        raise InvalidRequest(f"the {shown} URL has a bad host or port: write {example}") from None
     try:
         url.encode()
     except UnicodeEncodeError:
-        raise InvalidRequest(f"the {scheme} URL holds what is no text: percent-encode it") from None
+        raise InvalidRequest(f"the {shown} URL holds what is no text: percent-encode it") from None
     if parts.fragment:
-        raise InvalidRequest(f"the {scheme} URL has a '#': percent-encode it as %23")
+        raise InvalidRequest(f"the {shown} URL has a '#': percent-encode it as %23")
     if host and (any(char in host for char in ", ") or ("%" in host and ":" not in host)):
-        raise InvalidRequest(f"the {scheme} URL names one host, without spaces: {scheme}://host:6379/0")
-    options = _options(scheme, parts.query)
+        raise InvalidRequest(
+            f"the {shown} URL {'names one host, without spaces' if shown == scheme else 'has a bad host'}: {example}"
+        )
+    options = _options(shown, parts.query)
     secure = scheme in TLS
     if not secure and any(name in TLS_OPTIONS for name in options):
-        raise InvalidRequest("ssl_* options need rediss:// or valkeys://")
+        raise InvalidRequest(f"ssl_* options need {_secure_form(shown)}")
     path, db = "", options.get("db", "0")
     if scheme == "unix":
         path = unquote(parts.path)
@@ -170,11 +174,11 @@ def from_url(url: str) -> Target:
             raise InvalidRequest("a unix URL has three slashes and a path: unix:///run/redis/redis.sock?db=0")
     elif parts.path.strip("/"):
         if "db" in options:
-            raise InvalidRequest(f"the {scheme} URL names the database twice: in its path and as an option")
+            raise InvalidRequest(f"the {shown} URL names the database twice: in its path and as an option")
         db = parts.path.strip("/")
     return Target(
         host=host or "localhost",
-        port=PORT if port is None else _port(scheme, port),
+        port=PORT if port is None else _port(shown, port),
         path=path,
         db=_number(db, "the database number", 0),
         username=unquote(parts.username or "") or options.get("username", ""),
@@ -236,7 +240,8 @@ def from_sentinel_url(url: str) -> Sentinels:
     for name in [unquote_plus(pair.partition("=")[0]) for pair in others]:
         if name not in OPTIONS:
             raise InvalidRequest(_unknown(scheme, name, query))
-    primary = from_url(f"{scheme.partition('+')[0]}://{login}{at}localhost/{db}{'?' * bool(others)}{'&'.join(others)}")
+    options = f"{'?' * bool(others)}{'&'.join(others)}"
+    primary = from_url(f"{scheme.partition('+')[0]}://{login}{at}localhost/{db}{options}", scheme, example)
     targets = [_sentinel_address(host, example) for host in hosts.split(",")]
     settings = Target(
         username=own.get("username", ""),
@@ -315,6 +320,12 @@ def _unknown(scheme: str, name: str, query: str) -> str:
     return (
         f"the {scheme} URL has an unknown option {name[:40]!r}{f': did you mean {close[0]}?' if close else ';'} {known}"
     )
+
+
+def _secure_form(scheme: str) -> str:
+    """How a URL of this kind asks for TLS."""
+    kind = "".join(scheme.partition("+")[1:])
+    return "tls=true" if scheme == "redlock" else f"rediss{kind}:// or valkeys{kind}://"
 
 
 def _port(scheme: str, port: int) -> int:

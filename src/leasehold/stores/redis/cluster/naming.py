@@ -2,18 +2,20 @@
 
 By its own name the keys are those of one server: ``lock:v1:{namespace/kind:id}:owner``. By the namespace they are
 ``lock:v1:{namespace}/kind:id}:owner``: only what stands between the first braces decides about the slot. No name has a
-brace, so the scripts need not know. Two programs that disagree would not exclude each other, so the first of them
-records its setting in the store.
+brace, so the scripts need not know. Two programs that disagree would not exclude each other, so the first of them that
+changes something records its setting in the store. Who only reads compares its own with that: an operator's look must
+not decide for a program that starts later.
 """
 
 from __future__ import annotations
 
 from leasehold._core.light_typing import Any
 from leasehold._core.names import matches
-from leasehold._core.ops import Group, Page, Scan, StoreOp
+from leasehold._core.ops import Group, Inspect, Page, Revoke, Scan, StoreOp, Watch
 from leasehold.errors import InvalidRequest
 
 RESOURCE, NAMESPACE = "resource", "namespace"
+READERS = (Inspect, Watch, Revoke)  # ops that give nobody a place: they do not record the setting
 MARKER_MS = 30 * 86_400_000
 # Keep the setting of a namespace that is there, or record this one; reply with it. It lives as long as it is used.
 MARK = (
@@ -51,10 +53,10 @@ def listed(op: Scan, page: Page, by: str) -> Page:
     return page._replace(items=tuple([name for name in names if matches(op.pattern, name)]))
 
 
-def marker(resource: str, by: str) -> tuple[Any, ...]:
-    """The command that records the setting of a namespace."""
-    namespace = resource.partition("/")[0]
-    return ("EVAL", MARK, 1, f"lock:v1:slot:{{{namespace}}}", by, MARKER_MS)
+def marker(resource: str, by: str, reads: bool) -> tuple[Any, ...]:
+    """The command that records the setting of a namespace, or only reads it."""
+    key = f"lock:v1:slot:{{{resource.partition('/')[0]}}}"
+    return ("GET", key) if reads else ("EVAL", MARK, 1, key, by, MARKER_MS)
 
 
 def mismatch(resource: str, by: str, found: Any) -> InvalidRequest:

@@ -152,6 +152,7 @@ class Cluster:
 
     def __init__(self, target: Target, seeds: Iterable[Address], remap: Remap | None = None) -> None:
         self.by = naming.RESOURCE  # what decides about the slot of a resource
+        self.stated_by = ""  # the same as a URL states it
         self.target = target  # the settings of every connection
         self._remap = remap  # where a node is for us, if it gives another address
         self.closed = False
@@ -163,7 +164,8 @@ class Cluster:
         self.reading = threading.RLock()  # a signal handler may need the map while its thread is in here
         self.read_at = 0.0  # when the map was last read
         self._usual: dict[str, int] = {}  # the slots of resources that were used lately
-        self._checked: set[str] = set()  # namespaces
+        self._checked: set[str] = set()  # namespaces whose setting we have recorded
+        self._compared: set[str] = set()  # namespaces whose setting we have found recorded
         self._check_again_at = 0.0
         self.unreadable = ""  # why the map could not be read
         self.doubted = True  # it may be out of date
@@ -218,25 +220,31 @@ class Cluster:
         if now >= self._check_again_at:
             self._check_again_at = now + CHECK_AGAIN
             self._checked.clear()
+            self._compared.clear()
             self._usual.clear()
         return self._usual.get(resource)
 
     def remember(self, resource: str, slot: int) -> None:
-        """This one was checked."""
+        """Later ops about this one need no check, unless the setting of its namespace was only read."""
+        if self.unchecked(resource):
+            return
         if len(self._usual) >= MOST_KNOWN:
             self._usual.clear()
         self._usual[resource] = slot
 
-    def unchecked(self, resource: str) -> bool:
-        """True for a namespace whose setting is not known yet."""
+    def unchecked(self, resource: str, reads: bool = False) -> bool:
+        """True for a namespace whose setting is not known yet; for an op that only ``reads``, one that was found in the
+        store is enough."""
         namespace, slash, _ = resource.partition("/")
-        return bool(slash) and namespace not in self._checked
+        return bool(slash) and namespace not in self._checked and not (reads and namespace in self._compared)
 
-    def check(self, resource: str, found: Any) -> None:
-        """``found``: the setting of its namespace that the store has."""
+    def check(self, resource: str, found: Any, reads: bool) -> None:
+        """``found``: the setting of its namespace that the store has; None when nobody has recorded one."""
+        if found is None:
+            return
         if found not in (self.by, self.by.encode()):
             raise naming.mismatch(resource, self.by, found)
-        self._checked.add(resource.partition("/")[0])
+        (self._compared if reads else self._checked).add(resource.partition("/")[0])
 
     def common_slot(self, resources: Iterable[str]) -> int:
         """The one slot of all these; Unsupported when there are several."""

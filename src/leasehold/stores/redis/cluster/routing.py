@@ -75,14 +75,15 @@ class Routing(NamedTuple):
         return (yield from self.to_slot(slot, self.cluster.stored(op), first))
 
     def _slot(self, op: Any) -> Generator[Step, Any, int]:
-        """The one slot of all that the op is about. The setting of their namespace is recorded in the store."""
-        cluster = self.cluster
+        """The one slot of all that the op is about. The setting of their namespace is recorded in the store, or
+        compared with what is recorded there."""
+        cluster, reads = self.cluster, isinstance(op, naming.READERS)
         resources = [step.resource for step in op.steps] if isinstance(op, Group) else [op.resource]
         slot = cluster.common_slot(resources)
         for resource in resources:
-            if cluster.unchecked(resource):
-                command = naming.marker(resource, cluster.by)
-                cluster.check(resource, (yield from self.to_slot(slot_of(key_of(command)), command)))
+            if cluster.unchecked(resource, reads):
+                command = naming.marker(resource, cluster.by, reads)
+                cluster.check(resource, (yield from self.to_slot(slot_of(key_of(command)), command)), reads)
             cluster.remember(resource, slot)
         return slot
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Push
 from leasehold._core.ports import Clock
+from leasehold.errors import InvalidRequest
 from leasehold.stores.redis.cluster.connection import ClusterConnection
 from leasehold.stores.redis.cluster.nodes import Cluster
 from leasehold.stores.redis.cluster.urls import cluster_from_url
@@ -33,7 +34,10 @@ class ClusterStore(RedisStore):
         return f"in the Cluster at {self._server}"
 
     def choose_slots(self, by: str) -> None:
-        """``connect(slot=...)``: what decides about the slot of a resource."""
+        """``connect(slot=...)``: what decides about the slot of a resource. The URL must not say the opposite."""
+        stated = self._server.stated_by
+        if stated not in ("", by):
+            raise InvalidRequest(f"the URL has slot={stated}, and connect() has slot={by!r}: leave one of them out")
         self._server.by = by
 
     def check_together(self, resources: Sequence[str]) -> None:

@@ -23,22 +23,22 @@ def cluster_from_url(url: str) -> Cluster:
     for host in hosts.split(","):
         if not host:
             raise InvalidRequest(f"the {scheme} URL names its nodes with commas between them: {scheme}://host1,host2")
-        targets.append(from_url(f"{single}://{login}{separator}{host}{rest[end:]}"))
+        targets.append(from_url(f"{single}://{login}{separator}{host}{rest[end:]}", scheme, f"{scheme}://host1,host2"))
     first = targets[0]
     check_database(first.db)
     seeds: list[Address] = [(target.host, target.port) for target in targets]
     cluster = Cluster(first, dict.fromkeys(seeds))
-    cluster.by = by
+    cluster.by, cluster.stated_by = by or RESOURCE, by
     return cluster
 
 
 def _without_slot(rest: str) -> tuple[str, str]:
-    """The rest of a URL without the option ``slot``, and its value."""
+    """The rest of a URL without the option ``slot``, and its value; empty when it is not there."""
     place, question, query = rest.partition("?")
     options = query.split("&")
     chosen = [option for option in options if option.startswith("slot=")]
     if not chosen:
-        return rest, RESOURCE
+        return rest, ""
     by = chosen[0].removeprefix("slot=")
     if len(chosen) > 1 or by not in (RESOURCE, NAMESPACE):
         raise InvalidRequest(f"the option slot of a URL is {RESOURCE} or {NAMESPACE}, once")

@@ -27,7 +27,7 @@ LEAST_QUARANTINE = (
 )
 # fences by the time alone are higher afterwards
 RATE = 1.01  # how much faster than that of a node our clock may run
-LEAST_NODES = 3
+LEAST_NODES, MOST_NODES = 3, 7
 
 
 class ClockSample(NamedTuple):
@@ -151,8 +151,12 @@ class Quorum:
 def check_nodes(addresses: Sequence[str]) -> None:
     """Refuse what cannot be a Redlock, before anything is sent."""
     count = len(addresses)
-    if count < LEAST_NODES or count % 2 == 0:
-        why = "of fewer than three none may fail" if count < LEAST_NODES else "one less survives as many failures"
+    if count < LEAST_NODES or count > MOST_NODES or count % 2 == 0:
+        why = "one less survives as many failures"
+        if count < LEAST_NODES:
+            why = "of fewer than three none may fail"
+        elif count > MOST_NODES:
+            why = "each further one makes every call dearer, and three of seven may fail already"
         raise InvalidRequest(f"a Redlock has 3, 5 or 7 independent masters, not {count}: {why}")
     for place, address in enumerate(addresses):
         if address in addresses[:place]:

@@ -1,4 +1,4 @@
-"""The nodes that a URL or a list of clients names."""
+"""The nodes that a URL names, or a list of clients and URLs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from leasehold._core.durations import ttl_ms
 from leasehold._core.light_typing import Any
+from leasehold._core.schemes import OPENED, store_of
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.stores.redis import clients, target
 from leasehold.stores.redis.target import Target
@@ -35,22 +36,16 @@ def from_url(url: str) -> tuple[list[Target], int]:
     for host in hosts.split(","):
         if not host.rpartition("@")[2]:
             raise InvalidRequest(f"the redlock URL has an empty host: write {EXAMPLE}")
-        found.append(_one(f"{scheme}://{host if '@' in host else login + at + host}{end}", scheme))
+        one = f"{scheme}://{host if '@' in host else login + at + host}{end}"
+        found.append(target.from_url(one, "redlock", EXAMPLE))
     return found, longest_ttl_ms
-
-
-def _one(url: str, scheme: str) -> Target:
-    try:
-        return target.from_url(url)
-    except InvalidRequest as error:
-        raise InvalidRequest(str(error).replace(f"the {scheme} URL", "the redlock URL")) from None
 
 
 def _longest_ttl_ms(text: str) -> int:
     try:
         return ttl_ms(float(text) if text.replace(".", "", 1).isdigit() else text, "max_ttl")
     except InvalidRequest as error:
-        raise InvalidRequest(f"the redlock URL: {error}") from None
+        raise InvalidRequest(f"the URL of a Redlock: {error}") from None
 
 
 def _yes(text: str) -> bool:
@@ -59,18 +54,47 @@ def _yes(text: str) -> bool:
     return text == "true"
 
 
-def of_clients(some: Sequence[Any]) -> list[Target]:
-    """The addresses of these clients. They are never used themselves."""
+def of_list(some: Sequence[Any]) -> tuple[list[Target], int]:
+    """The addresses of these clients and URLs, one for each node, and the longest ttl. Clients are never used
+    themselves. The option ``max_ttl`` of a URL is that of all nodes, so URLs that have it must agree."""
+    found, longest = [], set()
+    for one in some:
+        if not isinstance(one, str):
+            found.append(_of_client(one))
+            continue
+        address, own_longest_ttl_ms = _of_url(one)
+        found.append(address)
+        longest.update(own_longest_ttl_ms)
+    if len(longest) > 1:
+        raise InvalidRequest("the URLs of a Redlock have different values of max_ttl: give all nodes the same")
+    return found, longest.pop() if longest else MAX_TTL_MS
+
+
+def _of_url(url: str) -> tuple[Target, list[int]]:
+    """One node, and its option ``max_ttl`` if it has one."""
+    scheme, separator, _ = url.partition("://")
+    schemes = OPENED["redis"].schemes
+    if not separator or scheme not in schemes:
+        wrong = f"{scheme}:// does" if separator and store_of(scheme) else "one of these does"  # no part of a password
+        raise InvalidRequest(
+            f"a URL in a list names one master of a Redlock, and {wrong} not: the schemes are {', '.join(schemes)}, as "
+            "in redis://host:6379/0"
+        )
+    front, _, query = url.partition("?")
+    options = query.split("&") if query else []
+    longest = [_longest_ttl_ms(option.partition("=")[2]) for option in options if option.startswith("max_ttl=")]
+    others = [option for option in options if not option.startswith("max_ttl=")]
+    return target.from_url(front + (f"?{'&'.join(others)}" if others else "")), longest
+
+
+def _of_client(client: Any) -> Target:
     from leasehold.stores.redis.client_store import REFUSED, address_of  # needs asyncio, which a URL does not
 
-    found = []
-    for client in some:
-        clients.check(client, "connect()", REFUSED)
-        address = address_of(client)
-        if address is None:
-            raise Unsupported(
-                f"a {type(client).__name__} cannot be a node of a Redlock: it does more than connect and send, and all "
-                "nodes are used at once over connections of our own"
-            )
-        found.append(address)
-    return found
+    clients.check(client, "connect()", REFUSED)
+    address = address_of(client)
+    if address is None:
+        raise Unsupported(
+            f"a {type(client).__name__} cannot be a node of a Redlock: it does more than connect and send, and all "
+            "nodes are used at once over connections of our own"
+        )
+    return address
