@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
+import leasehold
 from leasehold import StoreUnavailable
 from leasehold.stores.record.requests import Change, List, Look, Part, Tell
 from leasehold.stores.zookeeper.names import MARK
 from tests.integration.zookeeper.party import Calls, Party
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.zookeeper import ZooKeeperServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 Joining = Callable[..., Party]
 LOGIN, OTHER = "app:s3cret", "eve:guess"
+TTL = 15.0  # seconds
 
 
 @pytest.fixture
@@ -159,13 +162,48 @@ def test_a_change_that_is_too_large(party: Party) -> None:
     assert party.change(Part("a", 0, "x" * 999_000)).done
 
 
-def test_a_server_that_requires_another_login(join: Joining, chroot: str, tmp_path: Path) -> None:
-    """It says which."""
-    users = tmp_path / "users.conf"
+@pytest.fixture(scope="module")
+def sasl_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A server that serves nobody without a login by SASL."""
+    users = tmp_path_factory.mktemp("sasl") / "users.conf"
     users.write_text('Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_app="s3cret"; };')
     provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
     required = {"zookeeper.sessionRequireClientSASLAuth": "true", "java.security.auth.login.config": str(users)}
     with ZooKeeperServer(provider, required) as server:
-        party = join(url=server.url(chroot))
-        with pytest.raises(StoreUnavailable, match="requires a login by SASL: add sasl=digest"):
-            party.change(Part("a", 0, "x"), within=10)
+        yield server
+
+
+def test_a_login_by_sasl(join: Joining, sasl_server: ZooKeeperServer, chroot: str, flavour: str) -> None:
+    """DIGEST-MD5 with user and password: the tree belongs to the user, also after the connection broke."""
+    party = join(flavour, sasl_server.url(chroot, f"{LOGIN}@"), sasl="digest")
+    place = party.wait_in("a", "me")
+    client = party.server._session._client
+    assert client is not None
+    (rights,) = client.get_acls(chroot)[0]
+    assert (rights.id.scheme, rights.id.id) == ("sasl", "app")
+    client.hang_up()
+    assert party.look("a").places == (place,)
+    with pytest.raises(StoreUnavailable, match="does not accept this login"):
+        join(flavour, sasl_server.url(chroot, "app:guess@"), sasl="digest").look("a")
+
+
+def test_leases_with_a_login_by_sasl(sasl_server: ZooKeeperServer, chroot: str) -> None:
+    """Held, waited for and handed over, on a thread and on an event loop."""
+    url = f"{sasl_server.url(chroot, f'{LOGIN}@')}?sasl=digest"
+
+    async def wait_for_it() -> int:
+        async with leasehold.aio.connect(url) as waiter, waiter.lock("job", ttl=TTL, wait=PATIENCE) as granted:
+            return granted.fence
+
+    with leasehold.connect(url) as hold, ThreadPoolExecutor(1) as threads:
+        with hold.lock("job", ttl=TTL) as lease:
+            waits = threads.submit(asyncio.run, wait_for_it())
+            until(lambda: hold.inspect("job").waiters, "it waits")
+        assert waits.result(PATIENCE) > lease.fence
+
+
+def test_a_server_that_requires_another_login(join: Joining, sasl_server: ZooKeeperServer, chroot: str) -> None:
+    """It says which."""
+    party = join(url=sasl_server.url(chroot))
+    with pytest.raises(StoreUnavailable, match="requires a login by SASL: add sasl=digest"):
+        party.change(Part("a", 0, "x"), within=10)
