@@ -21,7 +21,7 @@ from tests.integration.etcd.flavours import (
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
 from tests.support.waiting import until
 
-BUDGET = 3.0  # seconds for a call that a hanging member costs half of
+BUDGET = 2.0  # seconds for a call that a hanging member costs half of
 
 
 def persist(perform: Perform, *arguments: object) -> object:

@@ -12,7 +12,7 @@ from tests.support.servers.proxy import Proxy, Verdict
 from tests.support.waiting import until
 
 COUNT = 120  # leases: more than one batch
-TTL = 4.5  # seconds: they are due after a third of it
+TTL = 3.0  # seconds: they are due after a third of it
 TRANSACTION = b"POST /v3/kv/txn "
 MULTI = 14  # the type of a transaction of ZooKeeper
 HEADER = struct.Struct("!iii")  # the length of what follows, the number of a request, and its type

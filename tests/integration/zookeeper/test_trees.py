@@ -145,10 +145,10 @@ def test_with_tls(join: Joining, certificates: Certificates, chroot: str, flavou
         assert party.look("a").places == (place,)
         without, suspicious = join(flavour, url, ca=files["ca"]), join(flavour, url, tls="yes")
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
-            without.one(Look(("a",)), within=1)
+            without.one(Look(("a",)), within=0.5)
 
         def found_out() -> bool:
-            (failure,) = suspicious.perform(Look(("a",)), within=1)
+            (failure,) = suspicious.perform(Look(("a",)), within=0.5)
             assert isinstance(failure, StoreUnavailable)
             return "certificate verify failed" in str(failure)
 
