@@ -8,7 +8,7 @@ from tests.docs.blocks import ROOT
 
 PAGE = ROOT / "docs" / "concepts" / "which-store.md"
 COMPARED = ("redis", "sentinel", "zookeeper", "etcd", "postgresql")  # where servers decide, with and without consensus
-MADE = {"guarantees": lambda: markdown(OPENED), "comparison": lambda: comparison(COMPARED)}
+MADE = {"guarantees": markdown(OPENED), "comparison": comparison(COMPARED)}
 
 
 def begin(part: str) -> str:
@@ -26,7 +26,7 @@ def generated(page: str) -> str:
     for part, made in MADE.items():
         before, _, rest = page.partition(begin(part))
         _, _, after = rest.partition(end(part))
-        page = f"{before}{begin(part)}\n{made()}\n\n{end(part)}{after}"
+        page = f"{before}{begin(part)}\n{made}\n\n{end(part)}{after}"
     return page
 
 

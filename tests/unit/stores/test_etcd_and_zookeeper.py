@@ -70,7 +70,7 @@ def rows_of(page: str) -> list[tuple[str, str]]:
 def most(capability: str) -> int:
     """What the store that can do most of it says."""
     stores = (SQLiteStore, RedisStore, RecordStore)
-    return max(getattr(store.capabilities, capability) for store in stores)
+    return max(int(getattr(store.capabilities, capability)) for store in stores)
 
 
 @each("url", URLS)
