@@ -18,7 +18,6 @@ from kazoo.exceptions import KazooException
 
 from tests.integration.ensembles.members import EtcdMembers, Members, ZooKeeperMembers
 from tests.integration.ensembles.stage import SHORT, TTL, stage, survived
-from tests.support.servers.disk import Disk
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer, encoded
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.zookeeper import ZooKeeperEnsemble
@@ -105,38 +104,35 @@ def test_the_database_of_etcd_is_full() -> None:
                 leader.call("maintenance/alarm", {"action": "DEACTIVATE", **alarm})
 
 
-def test_the_disk_of_a_zookeeper_leader_is_full(chroot: str) -> None:
+def test_the_disk_of_a_zookeeper_leader_is_full(zookeeper_ensemble: ZooKeeperEnsemble, chroot: str) -> None:
     """It leads no longer, and the lease goes on."""
-    ensemble = ZooKeeperEnsemble()
-    disks = {}
-    for member in ensemble.members:
-        disk = disks[member] = Disk()
-        member._environment = disk.environment  # type: ignore[method-assign]  # each has its own
-    with ensemble:
-        members = ZooKeeperMembers(ensemble, chroot)
-        leader: Any = members.leader()
+    members = ZooKeeperMembers(zookeeper_ensemble, chroot)
+    leader: Any = members.leader()
 
-        def fill() -> None:
-            disks[leader].fill()
-            client = KazooClient(members.url().removeprefix("zk://").partition("/")[0])
-            client.start()
-            try:
-                until(lambda: written(client) and leader.mode != "leader", "it leads no longer")
-            finally:
-                client.stop()
-                client.close()
+    def fill() -> None:
+        leader.disk.fill()
+        client = KazooClient(members.url().removeprefix("zk://").partition("/")[0])
+        client.start()
+        try:
+            until(lambda: written(client) and leader.mode != "leader", "it leads no longer")
+        finally:
+            client.stop()
+            client.close()
 
-        def free() -> None:
-            disks[leader].free()
-            leader.kill()
+    def free() -> None:
+        leader.disk.free()
+        leader.kill()
 
+    try:
         survived(members, fill, ttl=BRIEF, before_healing=free)
+    finally:
+        leader.disk.free()
 
 
 def written(client: KazooClient) -> bool:
     """Whatever became of it."""
     with suppress(KazooException):
-        client.create("/page-", PAGE.encode(), sequence=True)
+        client.create("/page-", PAGE.encode(), sequence=True, ephemeral=True)
     return True
 
 

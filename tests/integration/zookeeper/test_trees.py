@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -162,34 +163,40 @@ def test_a_change_that_is_too_large(party: Party) -> None:
     assert party.change(Part("a", 0, "x" * 999_000)).done
 
 
-@pytest.fixture(scope="module")
-def sasl_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    """A server that serves nobody without a login by SASL."""
-    users = tmp_path_factory.mktemp("sasl") / "users.conf"
+# ---------------------------------------------------------------- SASL
+
+
+def test_a_server_that_requires_a_login_by_sasl(join: Joining, chroot: str, tmp_path: Path) -> None:
+    """It serves nobody else, and says which login it requires. With DIGEST-MD5 the tree belongs to the user, also after
+    the connection broke, and leases are held, waited for and handed over; on a thread and on an event loop."""
+    users = tmp_path / "users.conf"
     users.write_text('Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_app="s3cret"; };')
     provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
     required = {"zookeeper.sessionRequireClientSASLAuth": "true", "java.security.auth.login.config": str(users)}
     with ZooKeeperServer(provider, required) as server:
-        yield server
+        with pytest.raises(StoreUnavailable, match="requires a login by SASL: add sasl=digest"):
+            join(url=server.url(chroot)).change(Part("a", 0, "x"), within=10)
+        for flavour in ("threads", "asyncio"):
+            with pytest.raises(StoreUnavailable, match="does not accept this login"):
+                join(flavour, server.url(chroot, "app:guess@"), sasl="digest").look("a")
+            is_used_with_sasl(join(flavour, server.url(f"{chroot}-{flavour}", f"{LOGIN}@"), sasl="digest"))
+        is_leased_in_both_flavours(f"{server.url(chroot, f'{LOGIN}@')}?sasl=digest")
 
 
-def test_a_login_by_sasl(join: Joining, sasl_server: ZooKeeperServer, chroot: str, flavour: str) -> None:
-    """DIGEST-MD5 with user and password: the tree belongs to the user, also after the connection broke."""
-    party = join(flavour, sasl_server.url(chroot, f"{LOGIN}@"), sasl="digest")
+def is_used_with_sasl(party: Party) -> None:
+    """A place is kept through a broken connection, in a tree that is the user's."""
     place = party.wait_in("a", "me")
     client = party.server._session._client
     assert client is not None
-    (rights,) = client.get_acls(chroot)[0]
+    chroot = party.given.partition("?")[0].rpartition("/")[2]
+    (rights,) = client.get_acls(f"/{chroot}")[0]
     assert (rights.id.scheme, rights.id.id) == ("sasl", "app")
     client.hang_up()
     assert party.look("a").places == (place,)
-    with pytest.raises(StoreUnavailable, match="does not accept this login"):
-        join(flavour, sasl_server.url(chroot, "app:guess@"), sasl="digest").look("a")
 
 
-def test_leases_with_a_login_by_sasl(sasl_server: ZooKeeperServer, chroot: str) -> None:
-    """Held, waited for and handed over, on a thread and on an event loop."""
-    url = f"{sasl_server.url(chroot, f'{LOGIN}@')}?sasl=digest"
+def is_leased_in_both_flavours(url: str) -> None:
+    """By a thread first, then by a task that waits for it."""
 
     async def wait_for_it() -> int:
         async with leasehold.aio.connect(url) as waiter, waiter.lock("job", ttl=TTL, wait=PATIENCE) as granted:
@@ -200,10 +207,3 @@ def test_leases_with_a_login_by_sasl(sasl_server: ZooKeeperServer, chroot: str) 
             waits = threads.submit(asyncio.run, wait_for_it())
             until(lambda: hold.inspect("job").waiters, "it waits")
         assert waits.result(PATIENCE) > lease.fence
-
-
-def test_a_server_that_requires_another_login(join: Joining, sasl_server: ZooKeeperServer, chroot: str) -> None:
-    """It says which."""
-    party = join(url=sasl_server.url(chroot))
-    with pytest.raises(StoreUnavailable, match="requires a login by SASL: add sasl=digest"):
-        party.change(Part("a", 0, "x"), within=10)
