@@ -144,7 +144,7 @@ def test_a_disk_that_stalls(ensemble: EtcdEnsemble, connect: Connect) -> None:
     leader = ensemble.leader()
     records = connect(leader.url)
     first = write(records, "a", "one")
-    with leader.stalled_disk(3.0):
+    with leader.stalled_disk(2.0):
         unknown = in_thread(records, Change((Part("a", first.revision, "two"),)), seconds=1.0)
     assert isinstance(unknown, OutcomeUnknown)
     in_thread(records, Change((Part("a", first.revision, "two"),)))  # refused, if the first one was done

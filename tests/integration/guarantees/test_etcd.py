@@ -22,7 +22,7 @@ from tests.support.guarantees import (
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
 
 OUTAGE = 9.0  # the ttl of a lease that survives an election, or that all members crash
-SHORT = 2.0  # the ttl of one that is lost
+SHORT = 1.5  # the ttl of one that is lost
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tests.support.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.support.waiting import until
 
 OUTAGE = 9.0  # the ttl of a lease that survives an election, or that all members crash
-SHORT = 2.0  # the ttl of one that is lost
+SHORT = 1.5  # the ttl of one that is lost
 
 
 @pytest.fixture
