@@ -1,20 +1,33 @@
-"""The part of a page that is made from data: `python -m tests.docs.generated` writes it."""
+"""The parts of a page that are made from data: `python -m tests.docs.generated` writes them."""
 
 from __future__ import annotations
 
 from leasehold._core.schemes import OPENED
-from leasehold.advice.guarantees import markdown
+from leasehold.advice.guarantees import comparison, markdown
 from tests.docs.blocks import ROOT
 
 PAGE = ROOT / "docs" / "concepts" / "which-store.md"
-BEGIN, END = "<!-- guarantees: written by python -m tests.docs.generated -->\n", "<!-- end of guarantees -->\n"
+COMPARED = ("redis", "sentinel", "zookeeper", "etcd", "postgresql")  # where servers decide, with and without consensus
+MADE = {"guarantees": markdown(OPENED), "comparison": comparison(COMPARED)}
+
+
+def begin(part: str) -> str:
+    """The line before a part."""
+    return f"<!-- {part}: written by python -m tests.docs.generated -->\n"
+
+
+def end(part: str) -> str:
+    """The line after it."""
+    return f"<!-- end of {part} -->\n"
 
 
 def generated(page: str) -> str:
     """The page with the tables of guarantees as the data says."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{markdown(OPENED)}\n\n{END}{after}"
+    for part, made in MADE.items():
+        before, _, rest = page.partition(begin(part))
+        _, _, after = rest.partition(end(part))
+        page = f"{before}{begin(part)}\n{made}\n\n{end(part)}{after}"
+    return page
 
 
 if __name__ == "__main__":

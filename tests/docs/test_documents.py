@@ -34,6 +34,7 @@ REGISTRY = re.compile(
 # What looks like a name of ours and is none: a logger, and metrics and attributes of OpenTelemetry.
 NO_NAMES = {
     "leasehold.runtime",  # a logger
+    "leasehold.zookeeper",
     "leasehold.cron",
     "leasehold.lease",
     "leasehold.kind",

@@ -17,6 +17,12 @@ def markdown(stores: Iterable[str]) -> str:
     return "\n\n".join("\n".join(part) for part in parts)
 
 
+def comparison(stores: Iterable[str]) -> str:
+    """One table with what these stores promise differently; what is the same on all of them is left out."""
+    head, line, *rows = _overview(list(stores))
+    return "\n".join([head, line, *[row for row in rows if len({*_cells(row)[1:]}) > 1]])
+
+
 def _overview(stores: list[str]) -> Iterator[str]:
     columns = [guarantees(store) for store in stores]
     yield from _table_head("exclusion, when", *[f"`{column.url}`" for column in columns])
@@ -48,3 +54,7 @@ def _table_head(*titles: str) -> Iterator[str]:
 
 def _row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def _cells(row: str) -> list[str]:
+    return row[2:-2].split(" | ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 
 from leasehold._core.durations import is_long, ttl_ms
@@ -69,7 +68,6 @@ def open_hold(
         raise CommandEnded(ExitCode.CONFIG, "failed", str(error)) from error
     except LeaseholdError as error:
         raise failed(error) from error
-    _silence_kazoo()
     return hold
 
 
@@ -82,14 +80,6 @@ def place_of(hold: Leasehold, url: str | None) -> str:
 def named_by(url: str | None) -> str:
     """What names the store: an option, a variable, or nothing."""
     return "--url" if url is not None else "LEASEHOLD_URL" if "LEASEHOLD_URL" in os.environ else ""
-
-
-def _silence_kazoo() -> None:
-    """What kazoo logs would be printed, because nobody has configured logging. Our own errors say what happened."""
-    if "kazoo" in sys.modules:
-        import logging
-
-        logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
 def open_lock(request: RunRequest, output: Output) -> tuple[Leasehold, Lock]:

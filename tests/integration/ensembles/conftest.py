@@ -16,7 +16,13 @@ def members(request: pytest.FixtureRequest) -> Members:
 
 
 # These wait for a session to end, or for an election; tests/integration/guarantees shows the same there.
-SOAK = ("test_kill_9[", "cut_off_with_its_holder[etcd", "stands_still[zookeeper")
+SOAK = (
+    "test_kill_9[",
+    "cut_off_with_its_holder[etcd",
+    "it_stands_still[etcd",
+    "holder_stands_still[zookeeper",
+    "waiter_stands_still[zookeeper",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

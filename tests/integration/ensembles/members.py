@@ -98,10 +98,12 @@ class ZooKeeperMembers(Members):
         self.ensemble = ensemble
         self.servers = ensemble.members
         self.chroot = chroot
+        self.session = 0.0  # seconds that clients ask for; 0: as many as they do by themselves
 
     def url(self, *servers: Any) -> str:
         """By way of their addresses."""
-        return self.ensemble.url(self.chroot, servers)
+        options = f"?session={self.session}" if self.session else ""
+        return f"{self.ensemble.url(self.chroot, servers)}{options}"
 
     def leader(self) -> Any:
         """As it says itself."""

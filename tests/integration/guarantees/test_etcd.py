@@ -21,8 +21,8 @@ from tests.support.guarantees import (
 )
 from tests.support.servers.etcd import EtcdEnsemble, EtcdServer
 
-OUTAGE = 12.0  # the ttl of a lease that survives an election, or that all members crash
-SHORT = 2.0  # the ttl of one that is lost
+OUTAGE = 9.0  # the ttl of a lease that survives an election, or that all members crash
+SHORT = 1.5  # the ttl of one that is lost
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from tests.support.servers.ensemble_fixtures import ClockedZooKeeper
 from tests.support.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.support.waiting import until
 
-OUTAGE = 12.0  # the ttl of a lease that survives an election, or that all members crash
-SHORT = 2.0  # the ttl of one that is lost
+OUTAGE = 9.0  # the ttl of a lease that survives an election, or that all members crash
+SHORT = 1.5  # the ttl of one that is lost
 
 
 @pytest.fixture

@@ -68,24 +68,34 @@ class Party:
     @property
     def session(self) -> str:
         """Its id, in hexadecimal; empty when there is none."""
-        found = self.server._session.id
-        return hex(found) if found else ""
+        return session_of(self.server)
 
     # ------------------------------------------------------------ what happens to it
 
     def lose_session(self) -> None:
-        """The server ends its session: another client takes it over and closes it."""
-        from kazoo.client import KazooClient
+        """The server ends its session."""
+        lose_session(self.server)
 
-        client = self.server._session._client
-        assert client is not None
-        old = self.session
-        hosts = ",".join(f"{host}:{port}" for host, port in client.hosts)
-        other = KazooClient(hosts, client_id=client.client_id)
-        other.start()
-        other.stop()
-        other.close()
-        until(lambda: self.session not in ("", old), "it has a new session")
+
+def session_of(server: ZooKeeper) -> str:
+    """Its id, in hexadecimal; empty when there is none."""
+    found = server._session.id
+    return hex(found) if found else ""
+
+
+def lose_session(server: ZooKeeper) -> None:
+    """ZooKeeper ends its session: another client takes it over and closes it. It begins a new one."""
+    from kazoo.client import KazooClient
+
+    client = server._session._client
+    assert client is not None
+    old = session_of(server)
+    hosts = ",".join(f"{host}:{port}" for host, port in client.hosts)
+    other = KazooClient(hosts, client_id=client.client_id)
+    other.start()
+    other.stop()
+    other.close()
+    until(lambda: session_of(server) not in ("", old), "it has a new session")
 
 
 class Calls:

@@ -9,21 +9,24 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
+from leasehold.coordinator.stores import open_store
 from leasehold.stores.record.requests import Change, Join, Look, Part, Tell
 from leasehold.stores.zookeeper import session as session_module
-from tests.integration.zookeeper.party import Calls, Party
+from tests.integration.zookeeper.party import Calls, Party, lose_session
+from tests.support.parties import FLAVOURS
 from tests.support.servers import process
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.zookeeper import ZooKeeperServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 Joining = Callable[..., Party]
+TTL = 3.0  # seconds: it is renewed after one
 
 
 def open_files() -> set[str]:
@@ -100,6 +103,30 @@ def test_a_session_that_the_server_has_ended(party: Party, join: Joining) -> Non
     heard.wait()
 
 
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_holder_whose_session_the_server_has_ended(zookeeper_url: str, flavour: str) -> None:
+    """It keeps its lease, renews it in its next session, and gives it back: a session decides who holds nothing."""
+    with ExitStack() as stack:
+        mine, theirs = open_store(zookeeper_url), open_store(zookeeper_url)
+        one, other = FLAVOURS[flavour](mine), FLAVOURS["sync"](theirs)
+        stack.callback(one.close)
+        stack.callback(other.close)
+        lease = one.do(lambda hold: hold.lock("job", ttl=TTL).acquire(wait=0))
+        assert not other.do(lambda hold: hold.lock("job", ttl=TTL).acquire(wait=0))
+        waits = other.start(lambda hold: hold.lock("job", ttl=TTL).acquire(wait=PATIENCE))
+        until(lambda: other.hold.inspect("job").waiters, "another one waits")
+        lose_session(mine._server)  # type: ignore[attr-defined]
+        lose_session(theirs._server)  # type: ignore[attr-defined]
+        before = lease.deadline
+        until(lambda: lease.deadline > before, "it is renewed")
+        lease.check()
+        assert not waits.done()
+        one.do(lambda hold: lease.release())
+        granted = waits.result(PATIENCE)
+        assert granted.fence > lease.fence
+        other.do(lambda hold: granted.release())
+
+
 def test_a_place_of_an_earlier_session(party: Party, join: Joining) -> None:
     """It is shown until the server has ended that session, and is never taken for ours (trap 27)."""
     old = party.wait_in("a", "me")
@@ -140,10 +167,10 @@ def test_a_short_break(
 
 def test_a_session_is_kept_alive(join: Joining) -> None:
     """By pings, for longer than the server keeps a silent one."""
-    party = join(session="2")
+    party = join(session="1")
     place = party.wait_in("a", "me")
-    assert party.server.session_seconds == 2
-    time.sleep(3)
+    assert party.server.session_seconds == 1
+    time.sleep(1.8)
     assert party.look("a").places == (place,)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,16 +12,18 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
+import leasehold
 from leasehold import StoreUnavailable
 from leasehold.stores.record.requests import Change, List, Look, Part, Tell
 from leasehold.stores.zookeeper.names import MARK
 from tests.integration.zookeeper.party import Calls, Party
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.zookeeper import ZooKeeperServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 Joining = Callable[..., Party]
 LOGIN, OTHER = "app:s3cret", "eve:guess"
+TTL = 15.0  # seconds
 
 
 @pytest.fixture
@@ -142,10 +146,10 @@ def test_with_tls(join: Joining, certificates: Certificates, chroot: str, flavou
         assert party.look("a").places == (place,)
         without, suspicious = join(flavour, url, ca=files["ca"]), join(flavour, url, tls="yes")
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
-            without.one(Look(("a",)), within=1)
+            without.one(Look(("a",)), within=0.5)
 
         def found_out() -> bool:
-            (failure,) = suspicious.perform(Look(("a",)), within=1)
+            (failure,) = suspicious.perform(Look(("a",)), within=0.5)
             assert isinstance(failure, StoreUnavailable)
             return "certificate verify failed" in str(failure)
 
@@ -159,13 +163,47 @@ def test_a_change_that_is_too_large(party: Party) -> None:
     assert party.change(Part("a", 0, "x" * 999_000)).done
 
 
-def test_a_server_that_requires_another_login(join: Joining, chroot: str, tmp_path: Path) -> None:
-    """It says which."""
+# ---------------------------------------------------------------- SASL
+
+
+def test_a_server_that_requires_a_login_by_sasl(join: Joining, chroot: str, tmp_path: Path) -> None:
+    """It serves nobody else, and says which login it requires. With DIGEST-MD5 the tree belongs to the user, also after
+    the connection broke, and leases are held, waited for and handed over; on a thread and on an event loop."""
     users = tmp_path / "users.conf"
     users.write_text('Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_app="s3cret"; };')
     provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
     required = {"zookeeper.sessionRequireClientSASLAuth": "true", "java.security.auth.login.config": str(users)}
     with ZooKeeperServer(provider, required) as server:
-        party = join(url=server.url(chroot))
         with pytest.raises(StoreUnavailable, match="requires a login by SASL: add sasl=digest"):
-            party.change(Part("a", 0, "x"), within=10)
+            join(url=server.url(chroot)).change(Part("a", 0, "x"), within=10)
+        for flavour in ("threads", "asyncio"):
+            with pytest.raises(StoreUnavailable, match="does not accept this login"):
+                join(flavour, server.url(chroot, "app:guess@"), sasl="digest").look("a")
+            is_used_with_sasl(join(flavour, server.url(f"{chroot}-{flavour}", f"{LOGIN}@"), sasl="digest"))
+        is_leased_in_both_flavours(f"{server.url(chroot, f'{LOGIN}@')}?sasl=digest")
+
+
+def is_used_with_sasl(party: Party) -> None:
+    """A place is kept through a broken connection, in a tree that is the user's."""
+    place = party.wait_in("a", "me")
+    client = party.server._session._client
+    assert client is not None
+    chroot = party.given.partition("?")[0].rpartition("/")[2]
+    (rights,) = client.get_acls(f"/{chroot}")[0]
+    assert (rights.id.scheme, rights.id.id) == ("sasl", "app")
+    client.hang_up()
+    assert party.look("a").places == (place,)
+
+
+def is_leased_in_both_flavours(url: str) -> None:
+    """By a thread first, then by a task that waits for it."""
+
+    async def wait_for_it() -> int:
+        async with leasehold.aio.connect(url) as waiter, waiter.lock("job", ttl=TTL, wait=PATIENCE) as granted:
+            return granted.fence
+
+    with leasehold.connect(url) as hold, ThreadPoolExecutor(1) as threads:
+        with hold.lock("job", ttl=TTL) as lease:
+            waits = threads.submit(asyncio.run, wait_for_it())
+            until(lambda: hold.inspect("job").waiters, "it waits")
+        assert waits.result(PATIENCE) > lease.fence

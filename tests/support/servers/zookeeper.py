@@ -17,6 +17,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from tests.support.servers import process
 from tests.support.servers.certificates import Certificates
+from tests.support.servers.disk import Disk
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.server import Server, restore, start_together
 from tests.support.waiting import PATIENCE, until
@@ -177,11 +178,15 @@ class _Member(ZooKeeperServer):
     def __init__(self, number: int, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(settings, HASTE)
         self.number = number
+        self.disk = Disk()
         self.quorum = process.reserve()
         self.election = process.reserve()
 
     def _serves(self) -> bool:
         return True
+
+    def _environment(self) -> dict[str, str]:
+        return self.disk.environment()
 
     @property
     def ports(self) -> list[int]:

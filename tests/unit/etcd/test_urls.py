@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import InvalidRequest
-from leasehold.stores.etcd.urls import Endpoint, Target, from_url
+from leasehold.stores.etcd.urls import PARTS, Endpoint, Target, from_url
 from tests.support.tables import each
 
 SECRET = "hunter2"
@@ -55,8 +55,8 @@ def test_what_works(url: str, target: Target) -> None:
         ("etcd://host/a//b", "an empty part"),
         ("etcd://host//", "an empty part"),
         ("etcd://host/a/../b", "an empty part, '.' or '..'"),
-        ("etcd://host/r", "ends in r, w or n"),
-        ("etcd://host/app/w", "ends in r, w or n"),
+        *[(f"etcd://host/app/{part}", "ends in r, w, g or n") for part in PARTS],
+        ("etcd://host/g", "ends in r, w, g or n"),
         ("etcd://host/%ff", "characters that are no text"),
         ("etcd://host/a%00b", "characters that are no text"),
         ("etcd://host/a b", "a space or a control character"),

@@ -6,18 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 from leasehold.stores.clock import ManualClock
-from leasehold.stores.record.requests import Record
+from leasehold.stores.record.requests import Place, Record
 from leasehold.stores.record.turns import Turns
 
 
 class Watch:
-    """One that was set."""
+    """One that was set: on the record of a resource, or on the key of a place."""
 
-    def __init__(self, changed: Callable[[Record | None], None]) -> None:
+    def __init__(self, target: str, changed: Callable[[Record | None], None]) -> None:
+        self.target = target
         self.changed = changed
+        self.open = True
 
     def close(self) -> None:
         """Nobody is told any more."""
+        self.open = False
 
 
 class Scripted:
@@ -36,12 +39,12 @@ class Scripted:
 
     def watch_record(self, record: Record, changed: Callable[[Record | None], None]) -> Watch:
         """The test fires it."""
-        self.watches.append(Watch(changed))
+        self.watches.append(Watch(record.resource, changed))
         return self.watches[-1]
 
-    def watch_place(self, resource: str, place: object, changed: Callable[[Record | None], None]) -> Watch:
+    def watch_place(self, resource: str, place: Place, changed: Callable[[Record | None], None]) -> Watch:
         """The same."""
-        self.watches.append(Watch(changed))
+        self.watches.append(Watch(place.key, changed))
         return self.watches[-1]
 
 

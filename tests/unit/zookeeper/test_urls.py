@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 
 import pytest
@@ -21,7 +22,7 @@ PERCENT = "percent-encode the special characters of the user and the password"
     ["url", "hosts", "chroot"],
     [
         ("zk://host", "host:2181", CHROOT),
-        ("zookeeper://host/", "host:2181", CHROOT),
+        ("zk://host/", "host:2181", CHROOT),
         ("zk://one,two:2182,three/apps/leases", "one:2181,two:2182,three:2181", "/apps/leases"),
         ("zk://[::1]:2200,[fe80::1]/x/", "[::1]:2200,[fe80::1]:2181", "/x"),
         ("zk://app:p%40ss%2Fw@host/a%20b", "host:2181", "/a b"),
@@ -48,6 +49,32 @@ def test_with_a_login_nodes_are_for_it_alone() -> None:
     assert from_url("zk://app:pw@host?acl=open").acl == "open"
 
 
+def test_a_login_by_sasl() -> None:
+    """It takes the place of ZooKeeper's own login, and nodes are for it alone as well."""
+    target = from_url("zk://app:p%40ss@host?sasl=digest")
+    assert target.sasl == {"mechanism": "DIGEST-MD5", "username": "app", "password": "p@ss"}
+    assert (target.auth, target.acl) == ((), "creator")
+    with pytest.raises(InvalidRequest, match="sasl=digest needs a user and a password"):
+        from_url("zk://host?sasl=digest")
+
+
+def test_packages_that_sasl_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is said with the command that installs it, also for a client of kazoo's, before anything is
+    connected."""
+    installed = {"puresasl"}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: "found" if name in installed else None)
+    with pytest.raises(InvalidRequest, match=re.escape("kerberos: pip install 'pure-sasl[gssapi]'")):
+        from_url("zk://host?sasl=gssapi")
+    installed.add("kerberos")
+    assert from_url("zk://host?sasl=gssapi").sasl == {"mechanism": "GSSAPI"}
+    assert from_url("zk://app:pw@host?sasl=gssapi").sasl == {"mechanism": "GSSAPI", "principal": "app"}
+    installed.clear()
+    options = {"mechanism": "DIGEST-MD5", "username": "app", "password": SECRET}
+    for given in ("zk://app:pw@host?sasl=digest", "zk://host?sasl=gssapi", KazooClient("host", sasl_options=options)):
+        with pytest.raises(InvalidRequest, match=re.escape("pip install 'leasehold[zookeeper-sasl]'")):
+            target_of(given)
+
+
 def test_options() -> None:
     """The session is in seconds; TLS is on when a file for it is named."""
     target = from_url(f"zk://host?session=12.5s&ca={__file__}&cert={__file__}")
@@ -65,6 +92,7 @@ def test_options() -> None:
 BAD = {
     "redis://host": "that is no URL of ZooKeeper",
     "zk:host": "that is no URL of ZooKeeper",
+    "zookeeper://host": "write zk://host1,host2,host3/chroot",
     "zk://": "names no host",
     "zk:///chroot": "names no host",
     "zk://one,,two": "a host is missing",

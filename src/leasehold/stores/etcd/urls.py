@@ -133,7 +133,7 @@ def _prefix(path: str) -> str:
     if any(not part or part in (".", "..") for part in text.split("/")):
         raise InvalidRequest("the prefix in the URL has an empty part, '.' or '..' between its slashes")
     if text.rpartition("/")[2] in PARTS:
-        raise InvalidRequest("the prefix in the URL ends in r, w or n: another store may keep its keys there")
+        raise InvalidRequest("the prefix in the URL ends in r, w, g or n: another store may keep its keys there")
     if "\ufffd" in text or any(char < " " or char == "\x7f" for char in text):
         raise InvalidRequest("the prefix in the URL has characters that are no text")
     return text

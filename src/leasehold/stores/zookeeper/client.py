@@ -6,6 +6,7 @@ are not used: a Call is its own result, and callbacks run on the thread that rec
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import threading
@@ -25,6 +26,10 @@ from leasehold.stores.zookeeper.target import TLS_NAMES, Target
 MOST_BYTES = 4096  # of the answer to srvr that are read: its version comes first
 # Between attempts to connect to any member, for ever. kazoo's own pauses grow to an hour.
 PAUSES = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.3, "max_delay": 1.0}
+# What kazoo says about connections. A program's logging decides whether anybody sees it. Where none is configured it is
+# not printed, because our errors say what happened.
+logger = logging.getLogger("leasehold.zookeeper")
+logger.addHandler(logging.NullHandler())
 
 
 class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
@@ -39,6 +44,7 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
             auth_data=set(target.auth) or None,
             connection_retry=PAUSES,
             command_retry={"max_tries": 0},
+            logger=logger,
             **target.tls,
         )
         sasl = dict(target.sasl) if target.sasl else None

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.errors import InvalidRequest
 
-SCHEMES = ("zk", "zookeeper")
+SCHEME = "zk"
 PORT = 2181
 CHROOT = "/leasehold"
 OPTIONS = ("acl", "session", "sasl", "tls", "ca", "cert", "key")
@@ -66,6 +66,8 @@ def from_client(client: Any) -> Target:
     try:
         hosts = ",".join(_joined(host, port) for host, port in client.hosts)
         sasl = client._connection.sasl_options
+        if sasl is not None:
+            _check_packages(sasl["mechanism"])
         return Target(
             hosts,
             f"{client.chroot}{CHROOT}" if client.chroot in ("", "/") else client.chroot,
@@ -90,7 +92,7 @@ def from_url(url: str) -> Target:
     _check_text(url)
     place, _, query = url.partition("?")
     scheme, separator, rest = place.partition("://")
-    if scheme not in SCHEMES or not separator:
+    if scheme != SCHEME or not separator:
         raise InvalidRequest(f"that is no URL of ZooKeeper: {HOW}")
     if "@" in query and "@" not in rest:
         raise InvalidRequest(NOT_ENCODED)
@@ -221,13 +223,20 @@ def _sasl(text: str | None, user: str, password: str) -> dict[str, Any] | None:
         return None
     if text not in ("digest", "gssapi"):
         raise InvalidRequest(f"sasl= is digest or gssapi, not {_shown(text)}")
-    if importlib.util.find_spec("puresasl") is None:
-        raise InvalidRequest("sasl= needs the package pure-sasl: pip install pure-sasl")
+    _check_packages("GSSAPI" if text == "gssapi" else "DIGEST-MD5")
     if text == "gssapi":
         return {"mechanism": "GSSAPI", **({"principal": user} if user else {})}
     if not user:
         raise InvalidRequest("sasl=digest needs a user and a password: zk://user:password@host")
     return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
+
+
+def _check_packages(mechanism: str) -> None:
+    """kazoo would only say that the login has failed."""
+    if importlib.util.find_spec("puresasl") is None:
+        raise InvalidRequest("a login by SASL needs the package pure-sasl: pip install 'leasehold[zookeeper-sasl]'")
+    if mechanism == "GSSAPI" and not any(map(importlib.util.find_spec, ("kerberos", "winkerberos"))):
+        raise InvalidRequest("sasl=gssapi needs the package kerberos: pip install 'pure-sasl[gssapi]'")
 
 
 def _tls(options: Mapping[str, str]) -> dict[str, Any]:
