@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -121,6 +122,25 @@ def test_nothing_can_leak_here(stage: Stage) -> None:
     said = "memory://console has no keys of other programs, and gives everything an end: nothing can leak there.\n"
     assert stage.run("leaks") == (0, said, "")
     assert stage.run("leaks", "--json") == (0, "[]\n", "")
+
+
+def test_leaks_of_a_file_that_is_not_there(stage: Stage, tmp_path: Path) -> None:
+    """A crontab with a wrong path fails, though nothing could leak at the right one."""
+    (tmp_path / "file").touch()
+    stage.url = f"sqlite:///{tmp_path}/file/leases.db"
+    done = stage.run("leaks")
+    assert (done.code, done.out, done.err.count("\n")) == (69, "", 1), done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "url", ["postgresql://app:x@127.0.0.1:1/db", "etcd://127.0.0.1:1"], ids=["postgresql", "etcd"]
+)
+def test_leaks_of_a_server_that_is_away(stage: Stage, url: str) -> None:
+    """The same of stores without keys of others."""
+    stage.url = url
+    done = stage.run("leaks", "--json")
+    assert (done.code, done.out, done.err.count("\n")) == (69, "", 1), done
 
 
 @pytest.mark.slow
