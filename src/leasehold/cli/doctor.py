@@ -21,6 +21,7 @@ from leasehold.errors import InvalidRequest, LeaseholdError
 PROBLEMS = 1  # the exit code when there are any
 SCRAPED_WITHIN = 5.0  # seconds
 COLOURS = {OK: "green", NOTE: "cyan", WARNING: "yellow", PROBLEM: "red", PASS: "green", FAIL: "red", UNKNOWN: "yellow"}
+RIGHTS = ("permissions", "operators", "channels")  # checks whose fix is what an administrator types
 WIDEST = max(map(len, SEVERITIES))
 
 
@@ -136,8 +137,8 @@ def _print_finding(finding: Finding, place: str) -> None:
     _echo(f"{head}  {finding.check}: {printable(finding.text)}{where}", WIDEST + 2)
     if finding.severity != OK and finding.reason:
         _echo(f"{'':{WIDEST}}  {printable(finding.reason)}.", WIDEST + 2)
-    if finding.fix and (finding.severity != OK or finding.check == "permissions"):
-        label = "rights" if finding.check in ("permissions", "channels") else "fix"
+    if finding.fix and (finding.severity != OK or finding.check in ("permissions", "operators")):
+        label = "rights" if finding.check in RIGHTS else "fix"
         _echo(f"{'':{WIDEST}}  {label}: {printable(finding.fix)}", WIDEST + 4)
 
 

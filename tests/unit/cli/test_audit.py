@@ -133,9 +133,7 @@ def test_leaks_of_a_file_that_is_not_there(stage: Stage, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "url", ["postgresql://app:x@127.0.0.1:1/db", "etcd://127.0.0.1:1"], ids=["postgresql", "etcd"]
-)
+@pytest.mark.parametrize("url", ["postgresql://app:x@127.0.0.1:1/db", "etcd://127.0.0.1:1"], ids=["postgresql", "etcd"])
 def test_leaks_of_a_server_that_is_away(stage: Stage, url: str) -> None:
     """The same of stores without keys of others."""
     stage.url = url

@@ -169,7 +169,12 @@ def test_a_free_resource_found_by_its_hash(hold: Leasehold, url: str) -> None:
         assert lease is not None
         hold.evict(lease.resource, fence=lease.fence, reason="frozen", delay=delay, force=True)
         digits = lease.log_context()["id_hash"]
-        for words in ([f"report:{number}"], ["--id-hash", digits], [f"report#{digits}"], [f"report#{digits}", "--json"]):
+        for words in (
+            [f"report:{number}"],
+            ["--id-hash", digits],
+            [f"report#{digits}"],
+            [f"report#{digits}", "--json"],
+        ):
             done = typed("inspect", *words, "--url", url)
             assert (done.code, f"report:{number}" in done.out, done.err) == (code, True, ""), words
 

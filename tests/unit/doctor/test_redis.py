@@ -25,6 +25,7 @@ def check(
     facts: Any = object.__new__(Facts)
     facts.target, facts.info, facts.config = Target(), {**INFO, **(info or {})}, None if hidden else dict(settings)
     facts.slow, facts.user, facts.refused, facts.scripts_refused, facts.clock = [], "app", [], "", None
+    facts.operator_refused = []
     found: dict[str, list[Finding]] = {}
     for one in redis.check(Server(facts, fails_over, "the line")):
         found.setdefault(one.check, []).append(one)
