@@ -7,7 +7,7 @@ from typing import Any
 
 from leasehold.doctor import rights
 from leasehold.doctor.clocks import Reading, compare
-from leasehold.doctor.members import Away, together
+from leasehold.doctor.members import Away, fix, login_refused, together
 from leasehold.doctor.nodes import INFO_HIDDEN, SETTINGS_HIDDEN, Facts, Server, clock_of, facts
 from leasehold.doctor.redis_data import check_eviction, check_persistence, check_replicas, replica_targets
 from leasehold.doctor.report import Finding, length, note, ok, problem, unseen, warning
@@ -36,11 +36,12 @@ def examine(target: Target) -> list[Finding]:
 
 
 def away(place: str, error: Away, what: str = "the server") -> Finding:
+    how = "refuses the login" if login_refused(error) else "cannot be reached"
     return problem(
         "reachable",
-        f"{what} cannot be reached: {error}",
+        f"{what} {how}: {error}",
         "No lease can be taken, renewed or given back there",
-        "Start it, or correct the address and the login in the URL",
+        fix(error, "Start it, or correct the address in the URL"),
     ).at(place)
 
 
