@@ -40,9 +40,8 @@ def audit(url: str | None, namespace: str | None, as_json: bool, name: str, sinc
         return
     if not entries:
         to = "" if name == "*" else f" to {printable(name)}"
-        echo(
-            f"No operator did anything{to} that is recorded in {where}{'' if since is None else f' since {printable(since)}'}."
-        )
+        since_when = "" if since is None else f" since {printable(since)}"
+        echo(f"No operator did anything{to} that is recorded in {where}{since_when}.")
         return
     echo(paint(f"In {where}:", dim=True))
     lines = table_lines(HEADS, [_row(one) for one in entries[:limit]])

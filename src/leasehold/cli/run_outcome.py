@@ -1,7 +1,7 @@
 """How the last ``leasehold run`` ended, in its metrics.
 
-Counters begin at 0 with each run of a crontab, so ``rate()`` and ``increase()`` say nothing there. These gauges do: what
-the file of the run before says is kept until this run has ended, and its last success until there is another.
+Counters begin at 0 with each run of a crontab, so ``rate()`` and ``increase()`` say nothing there. These gauges do:
+what the file of the run before says is kept until this run has ended, and its last success until there is another.
 """
 
 from __future__ import annotations

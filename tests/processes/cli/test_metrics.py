@@ -85,7 +85,7 @@ def test_a_busy_run_is_counted(desk: Desk) -> None:
 
 @slow
 def test_how_the_last_run_ended(desk: Desk) -> None:
-    """Its exit code, and the last success of all runs that wrote this file: failed and skipped ones do not change it."""
+    """Its exit code, and the last success of all runs that wrote this file: others do not change it."""
     run = ["run", "acme/job:7", "--metrics-file", "job.prom"]
     code, success = ("leasehold_run_exit_code", "job"), ("leasehold_run_last_success_timestamp_seconds", "job")
     path = desk.path("job.prom")
