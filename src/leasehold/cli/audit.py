@@ -40,7 +40,7 @@ def audit(url: str | None, namespace: str | None, as_json: bool, name: str, sinc
         return
     if not entries:
         to = "" if name == "*" else f" to {printable(name)}"
-        since_when = "" if since is None else f" since {printable(since)}"
+        since_when = "" if since is None else f" (--since {printable(since)})"
         echo(f"No operator did anything{to} that is recorded in {where}{since_when}.")
         return
     echo(paint(f"In {where}:", dim=True))

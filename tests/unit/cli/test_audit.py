@@ -75,7 +75,7 @@ def test_a_narrow_terminal(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nothing_was_done(stage: Stage) -> None:
     """That is no failure. Of a namespace, only what is in it."""
     assert stage.run("audit") == (0, "No operator did anything that is recorded in memory://console.\n", "")
-    said = "No operator did anything to job:9 that is recorded in memory://console since 2h.\n"
+    said = "No operator did anything to job:9 that is recorded in memory://console (--since 2h).\n"
     assert stage.run("audit", "job:9", "--since", "2h") == (0, said, "")
     evict(stage, "job", "x")
     assert stage.run("--namespace", "acme", "audit", "--json").document() == []
