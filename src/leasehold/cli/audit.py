@@ -39,7 +39,9 @@ def audit(url: str | None, namespace: str | None, as_json: bool, name: str, sinc
         echo(json.dumps([_document(one) for one in entries[:limit]], indent=2))
         return
     if not entries:
-        echo(f"No operator did anything that is recorded in {where}.")
+        to = "" if name == "*" else f" to {printable(name)}"
+        since_when = "" if since is None else f" (--since {printable(since)})"
+        echo(f"No operator did anything{to} that is recorded in {where}{since_when}.")
         return
     echo(paint(f"In {where}:", dim=True))
     lines = table_lines(HEADS, [_row(one) for one in entries[:limit]])
@@ -59,12 +61,19 @@ def moment(text: str) -> datetime:
     try:
         ago = seconds(text, "--since")
     except InvalidRequest:
-        try:
-            return datetime.fromisoformat(text).astimezone()
-        except (ValueError, OverflowError):
-            why = "--since is a length of time such as 2h, or a time such as 2026-11-17T03:00"
-            raise InvalidRequest(f"{why}, not {text[:40]!r}") from None
+        return _past(text)
     return datetime.now(UTC) - timedelta(seconds=min(ago, MOST_SECONDS))
+
+
+def _past(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        why = "--since is a length of time such as 2h, or a time such as 2026-11-17T03:00"
+        raise InvalidRequest(f"{why}, not {text[:40]!r}") from None
+    if found > datetime.now(UTC):
+        raise InvalidRequest(f"--since {text} is in the future: nothing was done since then")
+    return found
 
 
 def _newest_first(entry: Entry) -> tuple[float, str]:

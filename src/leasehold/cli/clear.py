@@ -29,7 +29,6 @@ from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.terminal import echo, elapsed, json_fields, paint, terminal_to_ask, wrapped
 from leasehold.coordinator import Leasehold
 from leasehold.coordinator.operators import (
-    check_fence,
     checked_delay_ms,
     eviction_request,
     note_text,
@@ -97,7 +96,7 @@ def _checked(request: ClearRequest, as_json: bool) -> tuple[str, float | None]:
     if request.guard is not None:
         check_place(request.guard)
     if request.expect_fence is not None:
-        check_fence(request.expect_fence)
+        _check_fence(request.expect_fence, "--expect-fence")
     delay = None if request.delay is None else checked_delay_ms(duration(request.delay)) / 1000
     if not request.yes:
         if as_json:
@@ -105,6 +104,11 @@ def _checked(request: ClearRequest, as_json: bool) -> tuple[str, float | None]:
         if not terminal_to_ask():
             raise InvalidRequest("there is no terminal to ask on: give --yes")
     return by, delay
+
+
+def _check_fence(fence: int, option: str) -> None:
+    if fence < 0:
+        raise InvalidRequest(f"{option} is a fence as `leasehold inspect` shows it, and none is below zero")
 
 
 def operator(name: str | None = None) -> str:
@@ -283,7 +287,8 @@ class Walk:
             f"Evict {seen.holder.owner} (fence {seen.holder.fence}) from {seen.inspection.resource}? "
             f"It stays closed for {elapsed(closed)}."
         )
-        if not click.confirm(printable(question), err=True):
+        lines = wrapped(f"{printable(question)} [y/N]:", "")
+        if not click.confirm("\n".join(lines), err=True, show_default=False, prompt_suffix=" "):
             raise CommandEnded(ExitCode.NO, "aborted", "nothing was done")
         now = self._again(seen)
         if now is not None:
@@ -348,7 +353,7 @@ def _downstream(guard: Downstream | None, holder: Holder) -> list[str]:
     if not guard.query:
         return [f"look at {printable(guard.place)}: has it seen a fence above {holder.fence}?"]
     return [
-        f"has {guard.place} seen a fence above {holder.fence}? Then it refuses this holder:",
+        f"has {guard.place}, for this resource, seen a fence above {holder.fence}? Then it refuses this holder:",
         printable(guard.query),
     ]
 
@@ -378,7 +383,7 @@ def revoke(url: str | None, namespace: str | None, as_json: bool, request: Revok
     asked is not waited for."""
     try:
         if request.fence is not None:
-            check_fence(request.fence)
+            _check_fence(request.fence, "--fence")
         if request.reason is not None:
             note_text(request.reason, "--reason")
         by = note_text(operator(request.by), "--by")

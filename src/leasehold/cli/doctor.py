@@ -13,14 +13,19 @@ from leasehold.cli.coordinator import failed, open_hold
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.terminal import MOST_BYTES, echo, paint, text_of, wrapped
 from leasehold.doctor import Examination, Finding, answers, antipatterns, checklist, examine
-from leasehold.doctor.checklist import FAIL, PASS, UNKNOWN, Point
+from leasehold.doctor.checklist import FAIL, PASS, UNKNOWN, UNTRIED, Point
 from leasehold.doctor.exposition import Exposition
 from leasehold.doctor.report import NOTE, OK, PROBLEM, SEVERITIES, WARNING
 from leasehold.errors import InvalidRequest, LeaseholdError
 
 PROBLEMS = 1  # the exit code when there are any
 SCRAPED_WITHIN = 5.0  # seconds
-COLOURS = {OK: "green", NOTE: "cyan", WARNING: "yellow", PROBLEM: "red", PASS: "green", FAIL: "red", UNKNOWN: "yellow"}
+COLOURS = {
+    OK: "green", NOTE: "cyan", WARNING: "yellow", PROBLEM: "red",
+    PASS: "green", FAIL: "red", UNKNOWN: "yellow", UNTRIED: "red",
+}  # fmt: skip
+SEVERE = (PROBLEM, WARNING)  # what is told of the store above the checklist
+RIGHTS = ("permissions", "operators", "channels")  # checks whose fix is what an administrator types
 WIDEST = max(map(len, SEVERITIES))
 
 
@@ -113,7 +118,7 @@ def _print_json(found: Examination, points: list[Point], with_checklist: bool) -
 def _print(found: Examination, points: list[Point], with_checklist: bool) -> None:
     report = found.report
     echo(paint(printable(f"{report.store}: {report.place}"), bold=True))
-    shown = [one for one in report.findings if not with_checklist or one.severity == PROBLEM]
+    shown = [one for one in report.findings if not with_checklist or one.severity in SEVERE]
     for finding, places in _grouped(shown).items():
         _print_finding(finding, ", ".join(one for one in places if one not in ("", report.place)))
     for point in points:
@@ -136,8 +141,8 @@ def _print_finding(finding: Finding, place: str) -> None:
     _echo(f"{head}  {finding.check}: {printable(finding.text)}{where}", WIDEST + 2)
     if finding.severity != OK and finding.reason:
         _echo(f"{'':{WIDEST}}  {printable(finding.reason)}.", WIDEST + 2)
-    if finding.fix and (finding.severity != OK or finding.check == "permissions"):
-        label = "rights" if finding.check in ("permissions", "channels") else "fix"
+    if finding.fix and (finding.severity != OK or finding.check in ("permissions", "operators")):
+        label = "rights" if finding.check in RIGHTS else "fix"
         _echo(f"{'':{WIDEST}}  {label}: {printable(finding.fix)}", WIDEST + 4)
 
 
@@ -154,10 +159,11 @@ def _echo(line: str, indent: int) -> None:
 
 
 def _summary(found: Examination, points: list[Point]) -> str:
-    counts = [_count(found.report.count(one), one) for one in (PROBLEM, WARNING, NOTE)]
-    if points:
-        counts += [f"{sum(point.verdict == one for point in points)} {one}" for one in (PASS, FAIL, UNKNOWN)]
-    return ", ".join(counts)
+    """Only what was printed is counted."""
+    counts = [_count(found.report.count(one), one) for one in (SEVERE if points else (*SEVERE, NOTE))]
+    verdicts = [point.verdict for point in points]
+    decided = (PASS, FAIL, UNKNOWN, *([UNTRIED] if UNTRIED in verdicts else []))
+    return ", ".join([*counts, *([f"{verdicts.count(one)} {one}" for one in decided] if points else [])])
 
 
 def _count(number: int, what: str) -> str:

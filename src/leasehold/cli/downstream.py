@@ -44,7 +44,8 @@ def downstream(resource: str, holder: Holder, given: str | None) -> Downstream |
     table, column = (first, second) if third is None else (f"{first}.{second}", third)
     if column == "fence":  # the column of a guard's own table, which may be in a schema
         return Downstream(named, _own_table(table, resource, holder))
-    return Downstream(named, f"SELECT * FROM {table} WHERE {column} >= {holder.fence};")  # noqa: S608  # it is printed
+    # Above, not equal: a row with the same fence was written by this holder, and a guard lets it write again.
+    return Downstream(named, f"SELECT * FROM {table} WHERE {column} > {holder.fence};")  # noqa: S608  # it is printed
 
 
 def _own_table(table: str, resource: str, holder: Holder) -> str:

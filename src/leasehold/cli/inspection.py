@@ -36,8 +36,7 @@ def inspect(url: str | None, namespace: str | None, name: str, as_json: bool) ->
         echo(json.dumps(located(hold, found), indent=2))
     else:
         _print(found, where)
-    if not (found.held or found.closed_for or found.unreadable):
-        raise CommandEnded(ExitCode.NO)  # what was printed says it
+    _end_if_free([found])
 
 
 def inspect_hash(url: str | None, namespace: str | None, digits: str, as_json: bool, kind: str = "") -> None:
@@ -62,6 +61,19 @@ def inspect_hash(url: str | None, namespace: str | None, digits: str, as_json: b
     else:
         for one in found:
             _print(one, where)
+    _end_if_free(found)
+
+
+def _end_if_free(found: list[Inspection]) -> None:
+    """A resource that nobody holds has an exit code of its own; several that share a hash, if all are free."""
+    if not any(one.held or one.closed_for or one.unreadable for one in found):
+        raise CommandEnded(ExitCode.NO)  # what was printed says it
+
+
+def in_use(seen: Inspection) -> bool:
+    """Whether ``ls`` and ``top`` show it without --all. What is free, and nobody waits for, is listed by stores only
+    for its history, which they keep for weeks."""
+    return bool(seen.held or seen.waiters or seen.closed_for or seen.unreadable)
 
 
 def located(hold: Leasehold, seen: Inspection) -> dict[str, Any]:

@@ -18,6 +18,7 @@ def leaks(url: str | None, namespace: str | None, as_json: bool, pattern: str) -
         with open_hold(url, namespace) as hold:
             store = hold._engine.store
             where, possible = printable(place_of(hold, url)), store.capabilities.keyspace
+            hold.ping()  # a wrong URL must fail, also where nothing is searched
             keys = hold.leaks(pattern) if possible else []
     except LeaseholdError as error:
         raise failed(error) from error

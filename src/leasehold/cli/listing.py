@@ -13,7 +13,7 @@ import click
 from leasehold._core.durations import seconds
 from leasehold.cli.arguments import duration
 from leasehold.cli.coordinator import failed, open_hold, place_of
-from leasehold.cli.inspection import id_hash, located, row
+from leasehold.cli.inspection import id_hash, in_use, located, row
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.terminal import columns_of_terminal, echo, fits, paint, table_lines
 from leasehold.coordinator import Leasehold
@@ -22,7 +22,7 @@ from leasehold.primitives.inspection import Inspection
 
 HEADS = ["RESOURCE", "HOLDER", "AGE", "EXPIRES IN", "WAITERS", "FENCE"]
 LAYOUTS = ((0, True), (0, False), (1, True), (1, False), (2, False))  # own lines for the first cells; with a bar
-LEAST_PAUSE = 0.1  # seconds
+LEAST_PAUSE = 0.2  # seconds between two looks
 CLEAR = "\x1b[H\x1b[2J"  # the cursor to the corner, and the screen empty
 NEVER = float("inf")
 
@@ -52,12 +52,14 @@ def ls(
     order: str = "name",
     long: bool = False,
     watch: str | None = None,
+    everything: bool = False,
 ) -> None:
-    """Print everything that matches; with ``watch`` every so many seconds, until it is interrupted."""
+    """Print what matches and is in use, or everything; with ``watch`` every so many seconds, until it is
+    interrupted."""
     pause = None if watch is None else _pause(watch, pattern)
     try:
         with open_hold(url, namespace) as hold:
-            listing = Listing(hold, place_of(hold, url), pattern, order, long, as_json)
+            listing = Listing(hold, place_of(hold, url), pattern, order, long, as_json, everything)
             if pause is None:
                 listing.show(listing.found())
             else:
@@ -68,26 +70,38 @@ def ls(
 
 def _pause(text: str, pattern: str) -> float:
     try:
-        pause = seconds(duration(text), "--watch")
+        return pause_of(text, "--watch")
     except InvalidRequest as error:
-        hint = f": write leasehold ls {click.format_filename(text)!r} --watch" if pattern == "*" else ""
+        meant = pattern == "*" and isinstance(duration(text), str) and not text[:1].isdigit()  # it is a pattern
+        hint = f": write leasehold ls {click.format_filename(text)!r} --watch" if meant else ""
         raise CommandEnded(ExitCode.USAGE, "failed", f"{error}{hint}") from error
+
+
+def pause_of(text: str, option: str) -> float:
+    """The seconds between two looks at the store."""
+    pause = seconds(duration(text), option)
+    if pause <= 0:
+        raise InvalidRequest(f"{option} must be above zero: it is how long the store is left alone between two looks")
     return max(pause, LEAST_PAUSE)
 
 
 class Listing:
     """What to list, and how."""
 
-    def __init__(self, hold: Leasehold, where: str, pattern: str, order: str, long: bool, as_json: bool) -> None:
+    def __init__(
+        self, hold: Leasehold, where: str, pattern: str, order: str, long: bool, as_json: bool, everything: bool
+    ) -> None:
         self._hold = hold
         self._where = printable(where)
         self._pattern = pattern
         self._order = ORDERS[order]
         self._long = long
         self._as_json = as_json
+        self._everything = everything
 
     def found(self) -> list[Inspection]:
-        return sorted(self._hold.scan(self._pattern), key=self._order)
+        listed = [one for one in self._hold.scan(self._pattern) if self._everything or in_use(one)]
+        return sorted(listed, key=self._order)
 
     def show(self, found: list[Inspection]) -> None:
         if self._as_json:

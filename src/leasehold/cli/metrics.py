@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from leasehold.cli.arguments import RunRequest
+    from leasehold.cli.run_outcome import RunOutcome
 
 WRITE_EVERY = 15.0  # seconds, as often as most Prometheus servers look
 CLIENT_PATIENCE = 2.0  # seconds to send a request, and to read the page: no command is started while a client is served
@@ -51,6 +52,12 @@ class CommandMetrics:
             host, port = self._listener.getsockname()[:2]
             output.record("metrics", host=host, port=port)
         self.resume()
+
+    def outcome_of(self, name: str) -> RunOutcome:
+        """The gauges that say how a run ends."""
+        from leasehold.cli.run_outcome import RunOutcome
+
+        return RunOutcome(self._registry, name, self._path)
 
     def pause(self) -> None:
         """Stop the thread, until ``resume``."""

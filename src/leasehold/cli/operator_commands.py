@@ -21,6 +21,7 @@ from leasehold.cli.click_options import common
     help="By name; the oldest lease, the one that expires next, or the longest queue first.",
 )  # fmt: skip
 @click.option("-l", "--long", is_flag=True, help="Show the hash of the ids, as logs have it, too.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also what is free and has a history, as `audit` shows.")
 @click.option(
     "--watch", metavar="[SECONDS]", is_flag=False, flag_value="2", help="Again and again, every 2 s or so many seconds."
 )
@@ -28,8 +29,9 @@ from leasehold.cli.click_options import common
 def ls(url: str | None, namespace: str | None, as_json: bool, **given: Any) -> None:
     """List what is held: by whom, for how long, when the lease expires unless it is renewed, and how many wait.
 
-    PATTERN is compared with the whole name; * stands for anything, ? for one character. On a terminal that is too
-    narrow, each name gets a line of its own. `leasehold top` shows the same on a whole screen.
+    PATTERN is compared with the whole name; * stands for anything, ? for one character. What operators did is kept for
+    30 days, also of what is free by now: --all lists that as well. On a terminal that is too narrow, each name gets a
+    line of its own. `leasehold top` shows the same on a whole screen.
 
     \b
     Examples:
@@ -71,6 +73,7 @@ def status(url: str | None, namespace: str | None, as_json: bool) -> None:
     show_default=True, help="The first order; the key s takes the next.",
 )  # fmt: skip
 @click.option("--every", metavar="DURATION", default="2s", show_default=True, help="How often to look.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also what is free and has a history; the key a, too.")
 @common
 def top(url: str | None, namespace: str | None, as_json: bool, **given: Any) -> None:
     """Watch what is held: holders, what is left of each lease, who waits and for how long, how many leases are granted
@@ -104,7 +107,7 @@ def inspect(url: str | None, namespace: str | None, as_json: bool, name: str | N
 
     \b
     Exit codes:
-      0 it is held, closed or unreadable   1 it is free
+      0 it is held, closed or unreadable   1 it is free, or no name has the hash
       69 the store cannot be reached       2 usage   78 configuration
     """
     if (name is None) == (id_hash is None):

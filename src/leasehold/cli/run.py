@@ -59,7 +59,7 @@ def _run(request: RunRequest, output: Output) -> int:
     signals = open_signals("run")
     child = prepared(request, signals)
     try:
-        return measured(request, output, lambda: _under_a_lease(request, output, signals, child))
+        return measured(request, output, lambda: _recorded(request, output, signals, child))
     finally:
         child.abandon()
 
@@ -75,6 +75,23 @@ def measured(request: RunRequest, output: Output, command: Callable[[], int]) ->
         return command()
     finally:
         request.metrics.close()
+
+
+def _recorded(request: RunRequest, output: Output, signals: Signals, child: Child) -> int:
+    """The exit code of the run, which its metrics tell as well."""
+    if request.metrics is None:
+        return _under_a_lease(request, output, signals, child)
+    try:
+        outcome = request.metrics.outcome_of(request.name)
+    except ValueError:  # no name: what follows says so
+        return _under_a_lease(request, output, signals, child)
+    try:
+        code = _under_a_lease(request, output, signals, child)
+    except CommandEnded as ended:
+        outcome.ended(ended.code, ran=False)
+        raise
+    outcome.ended(code, ran=True)
+    return code
 
 
 def prepared(request: RunRequest, signals: Signals) -> Child:

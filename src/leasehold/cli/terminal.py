@@ -95,11 +95,13 @@ def fits(lines: list[str]) -> bool:
 
 
 def wrapped(line: str, indent: str) -> list[str]:
-    """Wrapped to the width of the terminal, each line but the first behind ``indent``; in a pipe it stays one line."""
+    """Wrapped to the width of the terminal, each line but the first behind ``indent``; in a pipe it stays one line. No
+    word is broken: a name can be copied, also when it is longer than a line."""
     columns = columns_of_terminal()
     if not line or columns is None:
         return [line]
-    return textwrap.wrap(line, max(columns, 40), subsequent_indent=indent, break_on_hyphens=False)
+    most = max(columns, 40)
+    return textwrap.wrap(line, most, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def json_fields(record: Any) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The checklist before production: sixteen points, each *pass*, *fail* or *only you can know*.
+"""The checklist before production: sixteen points, each *pass*, *fail* or *only you can know*; *not tried* without a
+store.
 
 A point is decided by what was seen: in the trial on the store, in the metrics of programs. What people answer counts
 where nothing was seen that says otherwise: evidence of a failure is stronger than an answer.
@@ -20,7 +21,8 @@ from leasehold.doctor.trial import Trial
 PASS: Final = "pass"  # noqa: S105 - no password
 FAIL: Final = "fail"
 UNKNOWN: Final = "only you can know"
-NO_LEASE = "no lease could be taken, so it was not tried"
+UNTRIED: Final = "not tried"
+NO_LEASE = "no lease could be taken: mend the problem above, and try again"
 MEASURED = {
     "acquire": "leasehold_acquire_total",
     "release": "leasehold_release_total",
@@ -81,13 +83,13 @@ def _atomic(seen: Evidence) -> Decision:
     for one in (*leaks, *seen.shown("no ttl")):
         return FAIL, one.text
     if seen.trial is None:
-        return UNKNOWN, NO_LEASE
+        return UNTRIED, NO_LEASE
     return _tried(seen.trial.ends_by_itself, "a lease has its end from its first moment: one step sets both")
 
 
 def _unique(seen: Evidence) -> Decision:
     if seen.trial is None:
-        return UNKNOWN, NO_LEASE
+        return UNTRIED, NO_LEASE
     return _tried(seen.trial.owners_unique, f"{len(seen.trial.latencies) + 1} acquisitions had different owners")
 
 
@@ -95,13 +97,13 @@ def _release(seen: Evidence) -> Decision:
     for one in seen.shown("blind delete"):
         return FAIL, one.text
     if seen.trial is None:
-        return UNKNOWN, NO_LEASE
+        return UNTRIED, NO_LEASE
     return _tried(seen.trial.release_compares, "a release with another owner was refused, and the lease stayed")
 
 
 def _renewal(seen: Evidence) -> Decision:
     if seen.trial is None:
-        return UNKNOWN, NO_LEASE
+        return UNTRIED, NO_LEASE
     passed = seen.trial.renewal_compares and seen.trial.renewal_expires
     return _tried(passed, "a renewal with another owner was refused; one by its owner set a new end")
 
@@ -114,7 +116,7 @@ def _hash_tags(seen: Evidence) -> Decision:
     if seen.examination.report.store != "cluster":
         return PASS, f"a store on {seen.examination.report.store} has no slots"
     if seen.trial is None:
-        return UNKNOWN, NO_LEASE
+        return UNTRIED, NO_LEASE
     return PASS, "one script used all keys of a resource in the Cluster, which refuses keys of several slots"
 
 

@@ -13,7 +13,7 @@ from leasehold._core.driver import drive
 from leasehold.doctor import rights
 from leasehold.doctor.clocks import Reading, compare
 from leasehold.doctor.exposition import Exposition
-from leasehold.doctor.members import Away, together
+from leasehold.doctor.members import Away, fix, login_refused, together
 from leasehold.doctor.report import Finding, note, ok, problem, unseen, warning
 from leasehold.errors import LeaseholdError
 from leasehold.stores.etcd.connection import Broken
@@ -147,9 +147,9 @@ def _members(target: Target, present: Sequence[Facts], gone: Sequence[tuple[Endp
     found = [
         make(
             "members" if majority else "reachable",
-            f"a member cannot be reached: {error}",
+            f"a member {'refuses the login' if login_refused(error) else 'cannot be reached'}: {error}",
             "A majority of the members decides: without one nothing is granted",
-            "Start it, or correct the URL",
+            fix(error, "Start it, or correct the URL"),
         ).at(str(endpoint))
         for endpoint, error in gone
     ]

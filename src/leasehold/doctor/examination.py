@@ -14,6 +14,7 @@ from leasehold._core import ops
 from leasehold.coordinator import Leasehold
 from leasehold.doctor import trial
 from leasehold.doctor.report import Finding, Report, note, ok, problem, unseen, warning
+from leasehold.doctor.rights import operator_line
 from leasehold.errors import LeaseholdError
 
 REDIS = ("redis", "sentinel", "cluster", "redlock")
@@ -100,7 +101,10 @@ def _leaks(store: Any) -> Finding:
                 break
     except LeaseholdError as error:
         return unseen(
-            "keys without ttl", "keys without a TTL", str(error), "Allow +scan and %R~lock:* (before Redis 7, ~lock:*)"
+            "keys without ttl",
+            "keys without a TTL",
+            str(error),
+            f"{operator_line()} (before Redis 7 {operator_line(old=True)}), and +scan",
         )
     return _leaking(sorted(found), bool(cursor))
 

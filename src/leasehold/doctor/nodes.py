@@ -98,7 +98,8 @@ class Facts:
         self.config = None if isinstance(config, ReplyError) else pairs_of(config)
         self.slow: list[Any] | None = None if isinstance(slow, ReplyError) else slow
         self.user = None if isinstance(user, ReplyError) else _text(user)
-        self.refused, self.scripts_refused = _refused(node)
+        self.refused, self.scripts_refused = _refused(node, rights.arguments())
+        self.operator_refused, _ = _refused(node, rights.arguments(rights.OPERATOR))
         self.clock = _clock(node)
 
     @property
@@ -141,10 +142,10 @@ def _clock(node: Node) -> Reading | None:
         return None
 
 
-def _refused(node: Node) -> tuple[list[str] | None, str]:
-    """Which commands this user may not use, and why scripts are refused altogether."""
+def _refused(node: Node, commands: list[str]) -> tuple[list[str] | None, str]:
+    """Which of these commands this user may not use, and why scripts are refused altogether."""
     text = assemble(Path(__file__).parent, "permissions")
-    (reply,) = node.ask(("EVAL", text, 0, *rights.arguments()))
+    (reply,) = node.ask(("EVAL", text, 0, *commands))
     if isinstance(reply, ReplyError):
         return None, str(reply).split(" ", 1)[0]
     return (None if reply is None else [_text(one) for one in reply]), ""

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from leasehold.doctor.clocks import Reading, compare, read_clock
+from leasehold.doctor.members import fix
 from leasehold.doctor.report import Finding, note, ok, problem, unseen, warning
 from leasehold.errors import LeaseholdError
 from leasehold.stores.postgresql import schema, sessions
@@ -51,7 +52,7 @@ def examine(store: Any) -> list[Finding]:
                 "reachable",
                 f"the server cannot be examined: {error}",
                 "No lease can be taken or renewed",
-                "Start it, or correct the address and the login in the URL",
+                fix(error, "Start it, or correct the address and the login in the URL"),
             ).at(target.source.server)
         ]
     found = [finding for one in CHECKS for finding in one(facts)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leasehold.doctor import rights
 from leasehold.doctor.clocks import Reading, compare
-from leasehold.doctor.members import Away, together
+from leasehold.doctor.members import Away, fix, login_refused, together
 from leasehold.doctor.nodes import INFO_HIDDEN, SETTINGS_HIDDEN, Facts, Server, clock_of, facts
 from leasehold.doctor.redis_data import check_eviction, check_persistence, check_replicas, replica_targets
 from leasehold.doctor.report import Finding, length, note, ok, problem, unseen, warning
@@ -17,6 +17,7 @@ from leasehold.stores.redis.target import Target
 
 FULL = 0.9  # of maxclients
 SLOW_SCRIPT = 0.1  # seconds: all other clients wait meanwhile
+READING_ALONE = (7,)  # the first version whose ACLs can allow keys to be read, and not written
 BUSY_AFTER = 5000  # ms, Redis's own default
 PROMOTED = (
     "A replica that is promoted mints fences by its own clock: if it is behind by more than the outage lasted, guards "
@@ -35,11 +36,12 @@ def examine(target: Target) -> list[Finding]:
 
 
 def away(place: str, error: Away, what: str = "the server") -> Finding:
+    how = "refuses the login" if login_refused(error) else "cannot be reached"
     return problem(
         "reachable",
-        f"{what} cannot be reached: {error}",
+        f"{what} {how}: {error}",
         "No lease can be taken, renewed or given back there",
-        "Start it, or correct the address and the login in the URL",
+        fix(error, "Start it, or correct the address in the URL"),
     ).at(place)
 
 
@@ -83,10 +85,16 @@ def _version(server: Server) -> list[Finding]:
     if info is None or "redis_version" not in info:
         return [unseen("version", "the version", INFO_HIDDEN, server.rights)]
     name, version = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
-    numbers = tuple(int(part) for part in info["redis_version"].split(".")[:2] if part.isdigit())
-    if numbers < OLDEST:
+    if version_of(info) < OLDEST:
         return [problem("version", f"it is {name} {version}", "Leases need 6.2 or newer", "Upgrade it")]
     return [ok("version", f"{name} {version}, up for {length(server.facts.number('uptime_in_seconds') or 0)}")]
+
+
+def version_of(info: Mapping[str, str]) -> tuple[int, ...]:
+    """The first two numbers, as Redis counts; as new as can be where it is hidden."""
+    if "redis_version" not in info:
+        return (99,)
+    return tuple(int(part) for part in info["redis_version"].split(".")[:2] if part.isdigit())
 
 
 def _role(server: Server) -> list[Finding]:
@@ -242,6 +250,22 @@ def _enough(user: str | None, line: str) -> Finding:
     return ok("permissions", f"the user {user or 'of this login'} may use scripts and channels", "", line)
 
 
+def _operators(server: Server) -> list[Finding]:
+    """What only some commands of operators need. The rights of a program are enough for the others."""
+    found = server.facts
+    line = rights.operator_line(old=version_of(found.info or {}) < READING_ALONE)
+    if found.scripts_refused:
+        return []  # that is told as a problem
+    if found.operator_refused is None:
+        why = "This server cannot tell without trying"
+        return [unseen("operators", "whether this user may use `leaks` and `cron --history`", why, line)]
+    lacking = sorted({rights.COMMANDS[one] for one in found.operator_refused})
+    if not lacking:
+        return [ok("operators", "this user may use `leaks` and `cron --history` as well", "", line)]
+    named = " and ".join(f"`leasehold {one}`" for one in lacking)
+    return [note("operators", f"this user may not use {named}", "Programs and the other commands can do without", line)]
+
+
 CHECKS: tuple[Callable[[Server], list[Finding]], ...] = (
     _version,
     _role,
@@ -251,4 +275,5 @@ CHECKS: tuple[Callable[[Server], list[Finding]], ...] = (
     _scripts,
     _clients,
     _permissions,
+    _operators,
 )

@@ -99,6 +99,14 @@ def _snapshots(found: Facts) -> Finding:
     if save == "":
         return warning("persistence", "nothing is written to disk: a kill -9 or a restart loses every lease", LOST, fix)
     changes, saved = found.number("rdb_changes_since_last_save"), found.number("rdb_last_save_time")
+    if save is None:  # rdb_last_save_time is no sign of a snapshot: it is the start of a server that writes none
+        return warning(
+            "persistence",
+            f"appendonly is off, and whether snapshots are written cannot be seen: a kill -9 loses at least the last "
+            f"{changes} changes, and every lease if there is no snapshot",
+            f"{SETTINGS_HIDDEN}. {LOST}",
+            f"An administrator sees it with CONFIG GET save. {fix}",
+        )
     ago = "" if saved is None else f", from {length(max(time.time() - saved, 0))} ago"
     return warning(
         "persistence",
@@ -148,7 +156,11 @@ def _each_replica(server: Server, known: list[dict[str, str]]) -> list[Finding]:
     if not known:
         return [
             note(
-                "replicas", "it has no replica", "Nothing can be leased while it is down, and its disk is the only copy"
+                "replicas",
+                "it has no replica",
+                "Nothing can be leased while it is down, and its disk is the only copy",
+                "Nothing is to be done if that may be. Else start replicas of it with Sentinel or Cluster, which "
+                "promote one, or use a store with consensus",
             )
         ]
     here = server.facts.number("master_repl_offset") or 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from leasehold.stores.etcd.urls import Target as EtcdTarget
 
@@ -45,12 +45,25 @@ SENTINEL = ("sentinel|get-master-addr-by-name", "sentinel|master")
 OPERATORS = ("scan", "ltrim")  # without them a program takes leases, and only operators miss something
 OPTIONAL = ("info", "hscan", *OPERATORS)
 PUSHES = ("subscribe", "publish")
+# What some commands of operators need besides, and those commands.
+OPERATOR: dict[str, tuple[str, ...]] = {
+    "pttl": ("lock:leasehold-doctor",),
+    "type": ("results:v1:{leasehold-doctor}:value",),
+    "set": ("results:v1:{leasehold-doctor}:value", "x"),
+}
+COMMANDS = {"pttl": "leaks", "type": "cron --history", "set": "cron --history"}
 
 
 def redis_line(more: Sequence[str] = (), user: str = "leasehold") -> str:
     """The ACL line of one server. ``more``: what else the store needs there."""
     allowed = " ".join(f"+{command}" for command in (*REDIS, *more))
     return f"ACL SETUSER {user} reset on >password ~lock:v1:* resetchannels &lock:v1:push:* {allowed}"
+
+
+def operator_line(old: bool = False, user: str = "leasehold") -> str:
+    """What `leaks` and `cron --history` need besides: reading the keys of others, and the results of runs. ``old``: a
+    server before 7, which cannot allow reading alone."""
+    return f"ACL SETUSER {user} {'' if old else '%R'}~lock:* ~results:v1:* +type"
 
 
 def cluster_line(user: str = "leasehold") -> str:
@@ -62,9 +75,9 @@ def sentinel_line(user: str = "leasehold") -> str:
     return f"ACL SETUSER {user} reset on >password {' '.join(f'+{command}' for command in SENTINEL)}"
 
 
-def arguments() -> list[str]:
+def arguments(commands: Mapping[str, tuple[str, ...]] = REDIS) -> list[str]:
     """What ``permissions.lua`` takes."""
-    words = [[command, *rest] for command, rest in REDIS.items()]
+    words = [[command, *rest] for command, rest in commands.items()]
     return [one for command in words for one in (str(len(command)), *command)]
 
 

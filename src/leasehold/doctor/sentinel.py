@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from leasehold.doctor import redis, rights
-from leasehold.doctor.members import Away, together
+from leasehold.doctor.members import Away, fix, together
 from leasehold.doctor.nodes import Node, ReplyError, Server, facts, pairs_of
 from leasehold.doctor.report import Finding, note, ok, problem, unseen, warning
 from leasehold.stores.redis.target import Sentinels, Target
@@ -67,7 +67,7 @@ def _reachable(targets: Sequence[Target], answers: Sequence[Opinion | Away]) -> 
             "sentinels" if majority else "reachable",
             f"a Sentinel is of no use: {error}",
             why,
-            "Start it, or correct the URL",
+            fix(error, "Start it, or correct the URL"),
         ).at(str(target))
         for target, error in gone
     ]

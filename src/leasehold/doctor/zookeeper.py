@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from leasehold.doctor import rights
 from leasehold.doctor.clocks import Reading, compare
-from leasehold.doctor.members import Away, together
+from leasehold.doctor.members import Away, fix, login_refused, together
 from leasehold.doctor.report import Finding, note, ok, problem, unseen, warning
 from leasehold.stores.zookeeper.connection import with_tls
 from leasehold.stores.zookeeper.target import TLS_NAMES, Target
@@ -117,9 +117,9 @@ def _members(hosts: Sequence[str], present: Sequence[Facts], gone: Sequence[tupl
     found = [
         make(
             "members" if majority else "reachable",
-            f"a member cannot be reached: {error}",
+            f"a member {'refuses the login' if login_refused(error) else 'cannot be reached'}: {error}",
             "A majority of the members decides: without one nothing is granted",
-            "Start it, or correct the URL",
+            fix(error, "Start it, or correct the URL"),
         ).at(host)
         for host, error in gone
     ]

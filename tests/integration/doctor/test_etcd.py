@@ -83,6 +83,9 @@ def test_the_lines_that_it_prints_are_enough(etcd_url: str) -> None:
         seen = examined(url + "-of-others")
         assert seen.trial is None and "grant its role" in found(seen, "lease")["problem"].text
         assert seen.report.reachable
+        seen = examined(url.replace("password", "wr0ng"))
+        finding = found(seen, "reachable")["problem"]
+        assert "refuses the login" in finding.text and "user and the password" in finding.fix
 
 
 def test_a_server_that_is_gone() -> None:

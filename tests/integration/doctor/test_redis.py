@@ -9,6 +9,7 @@ import pytest
 
 import leasehold
 from leasehold.doctor import rights
+from tests.support.cli.typed import typed
 from tests.support.doctor import every_finding_helps, examined, found, only
 from tests.support.servers.clock import WallClock
 from tests.support.servers.redis import EVERY, RedisServer, redis_6_2
@@ -179,6 +180,32 @@ def test_the_line_that_it_prints_is_enough(own_redis: Start, program: Callable[[
     assert {"busy-reply-threshold", "scripts"} <= hidden  # no CONFIG, no SLOWLOG
 
 
+@pytest.mark.parametrize("program", EVERY)
+def test_the_line_for_operators_is_enough(own_redis: Start, program: Callable[[], str]) -> None:
+    """With the line for programs alone `leaks` and `cron --history` are refused, and each says what is missing; with
+    the second line they work."""
+    server = own_redis(executable=program())
+    server.client().set("lock:of-another", "x")
+    url = _user(server, rights.redis_line())
+    with leasehold.connect(server.url) as hold:
+        rollup = hold.cron("* * * * * *", "rollup")(lambda: None).start()
+        until(lambda: rollup.history(1) != [], "there was a run")
+    seen = examined(url)
+    assert only(seen, "operators").severity == "note" and "%R~lock:*" in only(seen, "keys without ttl").fix
+    refused = typed("leaks", "--url", url)
+    assert refused.code == 69 and "the right to read what it searches, such as %R~lock:*" in refused.err
+    refused = typed("cron", "--history", "rollup", "--url", url)
+    assert refused.code == 69 and "docs/patterns/result-stores.md has the ACL line" in refused.err
+    line = only(seen, "operators").fix
+    assert line == rights.operator_line(old=program is redis_6_2)
+    assert _user(server, line) == url
+    assert typed("leaks", "--url", url)[:2] == (1, "lock:of-another\n")
+    assert typed("cron", "--history", "rollup", "--url", url).code == 0
+    seen = examined(url)
+    assert only(seen, "operators").severity == ("note" if program is redis_6_2 else "ok")
+    assert "lock:of-another" in only(seen, "keys without ttl").text
+
+
 def test_a_user_without_scripts(server: RedisServer) -> None:
     """Nothing can be leased: the line is the fix."""
     server.wipe()
@@ -251,8 +278,12 @@ def test_a_server_that_hangs(own_redis: Start) -> None:
 
 
 def test_a_wrong_password(own_redis: Start) -> None:
-    """It says so, and does not show the password."""
+    """The login is the reason and what to correct, not the server; the password is not shown. So without any."""
     server = own_redis(login=("s3cret",))
+    for url in (server.url.replace("s3cret", "wr0ng"), server.url.replace(":s3cret@", "")):
+        seen = examined(url)
+        finding = found(seen, "reachable")["problem"]
+        assert not seen.report.reachable and finding.text.startswith("the server refuses the login: ")
+        assert "user and the password" in finding.fix and "Start it" not in finding.fix
     seen = examined(server.url.replace("s3cret", "wr0ng"))
-    assert not seen.report.reachable and "user and password" in found(seen, "reachable")["problem"].text
     assert "wr0ng" not in str(seen.report.as_dict())

@@ -161,22 +161,27 @@ ACL = next(
 )  # fmt: skip
 
 
+CLEAR = ["clear", "job", "--reason", "x", "--yes", "--force"]
+
+
 @pytest.mark.parametrize(
-    ("rules", "words"),
+    ("rules", "words", "missing"),
     [
-        (ACL.replace(" +evalsha", "").replace(" +eval", ""), ["clear", "job", "--reason", "x", "--yes", "--force"]),
-        (ACL.replace(" +rpush", ""), ["clear", "job", "--reason", "x", "--yes", "--force"]),
-        (ACL.replace("~lock:v1:*", "%R~lock:v1:*"), ["clear", "job", "--reason", "x", "--yes", "--force"]),
-        (ACL.replace(" +scan", ""), ["audit"]),
-        (ACL.replace(" +scan", ""), ["leaks"]),
+        (ACL.replace(" +evalsha", "").replace(" +eval", ""), CLEAR, "prints the ACL line"),
+        (ACL.replace(" +rpush", ""), CLEAR, "prints the ACL line"),
+        (ACL.replace("~lock:v1:*", "%R~lock:v1:*"), CLEAR, "leases need ~lock:v1:*"),
+        (ACL.replace(" +scan", ""), ["audit"], "prints the ACL line"),
+        (ACL.replace(" +scan", ""), ["leaks"], "prints the ACL line"),
+        (ACL, ["leaks", "--pattern", "*"], "the right to read what it searches, such as %R~lock:*"),
     ],
-    ids=["no scripts", "no notes", "read only", "no listing", "no scan"],
+    ids=["no scripts", "no notes", "read only", "no listing", "no scan", "no keys of others"],
 )
-def test_missing_rights(request: pytest.FixtureRequest, rules: str, words: list[str]) -> None:
-    """69, one sentence that names the page with the rights; and nobody is evicted."""
+def test_missing_rights(request: pytest.FixtureRequest, rules: str, words: list[str], missing: str) -> None:
+    """69, one sentence that says what is missing, or where to find it; and nobody is evicted."""
     console = console_on("redis", request)
     server = request.getfixturevalue("redis_server")
     client = server.client()
+    client.set("lock:of-another", "x")
     with leasehold.connect(console.url) as hold, hold.lock("job"):
         client.execute_command(*rules.split())
         console.url = console.url.replace("redis://", "redis://leasehold:password@")
@@ -184,9 +189,6 @@ def test_missing_rights(request: pytest.FixtureRequest, rules: str, words: list[
             done = console.run(*words)
         finally:
             client.execute_command("ACL", "DELUSER", "leasehold")
-        assert (done.code, done.err.count("\n"), "`leasehold doctor` prints the ACL line" in done.err) == (
-            69,
-            1,
-            True,
-        ), done
+        assert (done.code, done.err.count("\n"), missing in done.err) == (69, 1, True), done
+        assert "`leasehold doctor` prints the ACL line" in done.err
         assert hold.inspect("job").held and hold.inspect("job").notes == ()

@@ -105,7 +105,7 @@ def test_metrics_from_a_url(desk: Desk, scraped: str) -> None:
 
 
 def test_the_checklist(desk: Desk) -> None:
-    """Sixteen points; a point that fails is 1; only problems of the store stand above them."""
+    """Sixteen points; a point that fails is 1; only problems and warnings of the store stand above them."""
     code, out, _ = examined(desk, "--checklist")
     assert code == 0 and "\n16  only you can know  a runbook" in out and "\nok " not in out
     desk.path("answers.toml").write_text("runbook = false\nfenced = 'in the orders table'\n")
@@ -115,6 +115,22 @@ def test_the_checklist(desk: Desk) -> None:
     points = json.loads(done.stdout)["checklist"]
     assert done.returncode == 1 and [one["number"] for one in points] == list(range(1, 17))
     assert points[15]["verdict"] == "fail"
+
+
+def test_what_the_checklist_counts_it_shows() -> None:
+    """A warning of the store is printed, and notes are neither printed nor counted."""
+    out = typed("doctor", "--checklist", "--url", "memory://").out
+    *_, last = out.splitlines()
+    assert last == "0 problems, 1 warning, 5 pass, 0 fail, 11 only you can know"
+    assert [line.split()[0] for line in out.splitlines() if line[:1].isalpha()][1:] == ["warning"]
+
+
+def test_the_checklist_of_a_store_that_is_away() -> None:
+    """What could not be tried is called so, in words and for programs; 69."""
+    code, out, _ = typed("doctor", "--checklist", "--url", "redis://127.0.0.1:1")
+    assert code == 69 and "\n 2  not tried          owner unique" in out and out.endswith(", 4 not tried\n")
+    _, out, _ = typed("doctor", "--checklist", "--url", "redis://127.0.0.1:1", "--json")
+    assert [one["number"] for one in json.loads(out)["checklist"] if one["verdict"] == "not tried"] == [1, 2, 3, 4]
 
 
 def test_the_template() -> None:

@@ -84,6 +84,28 @@ def test_a_busy_run_is_counted(desk: Desk) -> None:
 
 
 @slow
+def test_how_the_last_run_ended(desk: Desk) -> None:
+    """Its exit code, and the last success of all runs that wrote this file: others do not change it."""
+    run = ["run", "acme/job:7", "--metrics-file", "job.prom"]
+    code, success = ("leasehold_run_exit_code", "job"), ("leasehold_run_last_success_timestamp_seconds", "job")
+    path = desk.path("job.prom")
+    assert desk.run(*run, "--", "false").returncode == 1
+    assert (written(path)[code], success in written(path)) == (1, False)
+    assert desk.run(*run, "--", "grep", "exit_code{.* 1.0", "job.prom").returncode == 0, (
+        "it is there during the next run"
+    )
+    first = written(path)[success]
+    assert (written(path)[code], first > 1_700_000_000) == (0, True)
+    desk.holding("acme/job:7")
+    for words, exited in (([], 75), (["--skip-ok"], 0)):
+        assert desk.run(*run, "-n", *words, "--", "true").returncode == exited
+        assert (written(path)[code], written(path)[success]) == (exited, first)
+    path.write_text("of somebody { else\n")
+    assert desk.run(*run, "-n", "--", "true").returncode == 75
+    assert (written(path)[code], success in written(path)) == (75, False)
+
+
+@slow
 def test_a_port_during_a_run(desk: Desk) -> None:
     """The page says what is held now; with --json the port is told, also where the system chose it."""
     address = f"127.0.0.1:{port()}"

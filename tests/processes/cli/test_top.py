@@ -52,3 +52,14 @@ def test_a_night(desk: Desk, terminals: list[Terminal], store: str, redis_server
     top.keys("q")
     desk.until(desk.path("ended").exists)
     until(lambda: desk.path("ended").read_text() == "0\n", "it ends without a complaint")
+
+
+def test_a_store_that_was_never_reached(desk: Desk, terminals: list[Terminal]) -> None:
+    """The reason is whole on a screen of 80 columns, and quitting exits with 69."""
+    top = Terminal(desk, "top", "--url", "redis://127.0.0.1:1", "--every", "0.2")
+    terminals.append(top)
+    lines = top.shows("unavailable")
+    assert "Redis at 127.0.0.1:1 cannot be reached: [Errno 111] Connection refused" in " ".join(" ".join(lines).split())
+    top.keys("q")
+    desk.until(desk.path("ended").exists)
+    until(lambda: desk.path("ended").read_text() == "69\n", "its exit code says so")

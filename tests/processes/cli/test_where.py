@@ -44,7 +44,7 @@ def test_an_empty_url(desk: Desk) -> None:
 def test_watching(desk: Desk) -> None:
     """Again and again, until it is interrupted; for programs one document in a line."""
     with desk.hold.lock("job"):
-        process = desk.start("ls", "--watch", "0.1", "--json")
+        process = desk.start("ls", "--watch", "0.2", "--json")
         assert process.stdout is not None
         first, second = (json.loads(process.stdout.readline()) for _ in range(2))
         assert [one["resource"] for one in first] == [one["resource"] for one in second] == ["job"]
@@ -54,9 +54,9 @@ def test_watching(desk: Desk) -> None:
 
 def test_watching_a_store_that_is_away(desk: Desk) -> None:
     """One line says so, and it goes on."""
-    process = desk.start("ls", "--watch=0.1", "--url", "redis://127.0.0.1:1")
+    process = desk.start("ls", "--watch=0.2", "--url", "redis://127.0.0.1:1")
     assert process.stdout is not None
     for _ in range(2):
-        assert process.stdout.readline().startswith("The store is unavailable, and is tried again every 0.1s: Redis at")
+        assert process.stdout.readline().startswith("The store is unavailable, and is tried again every 0.2s: Redis at")
     process.send_signal(signal.SIGINT)
     assert desk.ended(process)[::2] == (130, "")

@@ -12,21 +12,15 @@ from tests.support.cli.typed import typed
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
-# The contract pings every one of them; what starts several servers for this alone is for the soak.
-SERVERS = [
-    pytest.param("redis_server", "Redis ", id="redis"),
-    pytest.param("postgres_database", "PostgreSQL ", id="postgresql"),
-    *[
-        pytest.param(fixture, version, id=fixture, marks=pytest.mark.soak)
-        for fixture, version in {
-            "redis_sentinel": "Redis ",
-            "redis_cluster": "Redis ",
-            "redlock_servers": "Redis ",
-            "etcd_url": "etcd ",
-            "zookeeper_url": "ZooKeeper ",
-        }.items()
-    ],
-]
+SERVERS = {
+    "redis_server": "Redis ",
+    "postgres_database": "PostgreSQL ",
+    "redis_sentinel": "Redis ",
+    "redis_cluster": "Redis ",
+    "redlock_servers": "Redis ",
+    "etcd_url": "etcd ",
+    "zookeeper_url": "ZooKeeper ",
+}
 SECRET = "hunter2"
 AWAY = {
     "redis": f"redis://app:{SECRET}@127.0.0.1:1",
@@ -49,7 +43,7 @@ def counts(url: str) -> bool:
             return False
 
 
-@pytest.mark.parametrize(("fixture", "version"), SERVERS)
+@pytest.mark.parametrize(("fixture", "version"), SERVERS.items(), ids=list(SERVERS))
 def test_where(fixture: str, version: str, request: pytest.FixtureRequest) -> None:
     """Each says its address, without a login, and its version; a resource is found by its hash."""
     server: Any = request.getfixturevalue(fixture)

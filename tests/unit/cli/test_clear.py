@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import click
 import pytest
 
 import leasehold
-from leasehold.cli import clear
+from leasehold.cli import clear, terminal
 from leasehold.cli.liveness import Liveness
 from leasehold.coordinator.operators import eviction_request
+from leasehold.guards.sql import FenceGuard
 from tests.support.cli.console import Stage
 
 HOST = os.uname().nodename
@@ -65,7 +68,40 @@ def test_the_guard_that_the_metadata_names(stage: Stage) -> None:
     lease = held(stage, meta={"guard": "leasehold_fences"})
     assert "SELECT resource, fence FROM leasehold_fences WHERE resource IN ('job:7');" in cleared(stage, answer="n").out
     shown = cleared(stage, "--guard", "app.reports.last_fencing_token", answer="n").out
-    assert f"SELECT * FROM app.reports WHERE last_fencing_token >= {lease.fence};" in shown
+    assert f"for this resource, seen a fence above {lease.fence}? Then it refuses this holder:" in shown
+    assert f"SELECT * FROM app.reports WHERE last_fencing_token > {lease.fence};" in shown
+
+
+def test_the_query_and_the_guard_agree(stage: Stage) -> None:
+    """Rows that it prints refuse this holder; those which the holder wrote itself are not among them."""
+    lease = held(stage)
+    guard = FenceGuard(table="unused")
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE reports (id TEXT, last_fencing_token BIGINT)")
+        connection.execute("INSERT INTO reports VALUES ('job', NULL)")
+        query = next(line.strip() for line in cleared(stage, "--guard", "reports.last_fencing_token", answer="n").out
+                     .splitlines() if "SELECT" in line)  # fmt: skip
+        guard.update(connection, "reports", key={"id": "job"}, values={"id": "job"}, lease=lease)
+        assert connection.execute(query).fetchall() == []
+        guard.update(connection, "reports", key={"id": "job"}, values={"id": "job"}, lease=lease)  # it may
+        connection.execute("UPDATE reports SET last_fencing_token = last_fencing_token + 1")
+        assert len(connection.execute(query).fetchall()) == 1
+        with pytest.raises(leasehold.StaleOwner):
+            guard.update(connection, "reports", key={"id": "job"}, values={"id": "job"}, lease=lease)
+
+
+@pytest.mark.parametrize("name", ["report-export-of-the-month:" + "4" * 30, "x" * 100])
+def test_the_question_breaks_no_name(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """On a terminal of 80 columns: the name, the owner and the fence each stand on one line."""
+    monkeypatch.setattr(terminal, "columns_of_terminal", lambda: 80)
+    lease = stage.hold.lock(*name.split(":"), ttl=30, renew=False).acquire()
+    assert lease is not None
+    stage.clock.advance(LATER)
+    asked = stage.run("clear", name, "--reason", "it hangs", answer="n").err
+    lines = asked.splitlines()
+    for whole in (f"{name}?", str(lease.fence), ME):
+        assert any(whole in line for line in lines), asked
+    assert all(len(line) <= 80 for line in lines if name not in line) and "[y/N]: " in asked
 
 
 def test_a_guard_that_is_no_table_is_shown_as_it_is(stage: Stage) -> None:
@@ -309,7 +345,7 @@ def test_a_holder_that_renews_is_alive(stage: Stage, monkeypatch: pytest.MonkeyP
         (["job:7", "--reason", "x", "--json"], "with --json nothing is asked: give --yes"),
         (["job:7", "--yes", "--reason", "x", "--guard", "a b"], "--guard is a TABLE"),
         (["job:7", "--yes", "--reason", "x", "--expect-fence", "soon"], "'soon' is not a valid integer"),
-        (["job:7", "--yes", "--reason", "x", "--expect-fence", "-1"], "not below zero"),
+        (["job:7", "--yes", "--reason", "x", "--expect-fence", "-1"], "as `leasehold inspect` shows it"),
         (["job:7", "--yes", "--reason", "x", "--delay", "soon"], "delay"),
         (["job:7", "--yes", "--reason", "x", "--delay", "25h"], "delay must be at most 24 h"),
         (["job:%zz", "--yes", "--reason", "x"], "write %25"),

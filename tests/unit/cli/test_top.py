@@ -13,9 +13,9 @@ import pytest
 from textual.widgets import Input
 
 import leasehold
-from leasehold import Inspection, Leasehold, LeaseholdError, StoreUnavailable
+from leasehold import Inspection, InvalidRequest, Leasehold, LeaseholdError, StoreUnavailable
 from leasehold.cli.clear import operator
-from leasehold.cli.top import overview
+from leasehold.cli.top import overview, screen
 from leasehold.cli.top.screen import Top
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -104,7 +104,7 @@ async def test_a_picture(stage: Stage) -> None:
     assert lines[3].split() == ["RESOURCE", "HOLDER", "AGE", "EXPIRES", "IN", "WAITING"]
     assert "…" in lines[4] and "######## 1m 00s" in lines[4] and "acme/job:7 " in lines[5]
     assert lines[-2].strip() == f"acme/{LONG}:{'x' * 30}"
-    assert lines[-1].strip() == "i Inspect r Revoke c Clear s Sort / Filter p Pause q Quit"
+    assert lines[-1].strip() == "i Inspect r Revoke c Clear s Sort / Filter a All p Pause q Quit"
     assert len(lines) == 24 and {len(line) for line in lines} == {80} and all(leases)
 
 
@@ -136,7 +136,8 @@ async def test_what_changes_is_seen(stage: Stage) -> None:
 
 
 async def test_orders_and_filters(stage: Stage) -> None:
-    """``s`` takes the next order, ``/`` keeps what has a text in its name or its holder's, ``esc`` shows all again."""
+    """``s`` takes the next order, ``/`` keeps what has a text in its name or its holder's, or matches a pattern as a
+    whole, ``esc`` shows all again."""
     leases = [stage.hold.lock(name, ttl=ttl).acquire() for name, ttl in (("bee", 60), ("sea", 20), ("ant", 40))]
     async with playing(stage) as pilot:
         await stage.until(lambda _: stage.rows() == ["acme/ant", "acme/bee", "acme/sea"])
@@ -149,6 +150,10 @@ async def test_orders_and_filters(stage: Stage) -> None:
         await pilot.press("enter")
         await stage.until(lambda _: stage.rows() == ["acme/sea"])
         await stage.shows("with 'SEA'")
+        for pattern, names in (("*e?", ["sea", "bee"]), ("acme/b*", ["bee"]), ("b*", ["bee"]), ("b?", [])):
+            stage.top.query_one("#filter", Input).value = pattern
+            await stage.until(lambda _, names=names: stage.rows() == [f"acme/{name}" for name in names])  # type: ignore[misc]  # bound now
+        stage.top.query_one("#filter", Input).value = "sea"
         await pilot.press("slash", "z")
         await stage.shows("nothing matches   (3 more)")
         await pilot.press("escape")
@@ -242,25 +247,78 @@ async def test_somebody_was_quicker(stage: Stage) -> None:
 
 
 async def test_a_store_that_is_away(stage: Stage) -> None:
-    """One line says so, the last picture stays, and when it is back the line goes."""
+    """It is said in full, the last picture stays, and when it is back the line goes."""
     with stage.hold.lock("job"):
         async with playing(stage):
             await stage.shows("acme/job ")
             stage.operator.trouble = StoreUnavailable("Redis at nowhere:1 cannot be reached")
             lines = await stage.shows("The store is unavailable, and is tried again: Redis at nowhere:1")
             assert any("acme/job " in line for line in lines)
+            reason = "Redis at cache-1.internal.example:6379 cannot be reached: Name or service not known"
+            stage.operator.trouble = StoreUnavailable(reason)
+            await stage.until(lambda lines: reason in " ".join(" ".join(lines).split()))
             stage.operator.trouble = None
             await stage.until(lambda lines: not any("unavailable" in line for line in lines))
+    assert stage.top.trouble is None
 
 
 async def test_a_store_that_is_away_from_the_beginning(stage: Stage) -> None:
-    """Nothing is claimed about it; quitting works."""
+    """Nothing is claimed about it; quitting works, and why it was never reached is kept for the exit code."""
     stage.operator.trouble = StoreUnavailable("nobody is there")
     async with playing(stage) as pilot:
         lines = await stage.shows("nobody is there")
         assert lines[1].strip() == "looking ..." and not any("nothing is held" in line for line in lines)
         await pilot.press("q")
-    assert stage.top.return_code == 0
+    assert stage.top.return_code == 0 and stage.top.trouble is stage.operator.trouble
+
+
+@each(("trouble", "code"), [(None, 0), (StoreUnavailable("nobody is there"), 69), (InvalidRequest("no pattern"), 2)])
+def test_what_it_exits_with(trouble: LeaseholdError | None, code: int) -> None:
+    """0 after a look at the store; else with the code of what was wrong all the time, which is said."""
+    terminal = SimpleNamespace(isatty=lambda: True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("leasehold.cli.top.sys", SimpleNamespace(stdin=terminal, stdout=terminal))
+        patch.setattr(Top, "run", lambda top: setattr(top, "trouble", trouble))
+        done = typed("top", "--url", "memory://")
+    assert (done.code, str(trouble or "") in done.err, bool(done.err)) == (code, True, bool(code))
+
+
+async def test_the_first_and_the_last_row(stage: Stage) -> None:
+    """Home and End go there."""
+    leases = [stage.hold.lock(name).acquire() for name in ("a", "b", "c")]
+    async with playing(stage) as pilot:
+        await stage.shows("acme/c ")
+        for key, name in (("end", "acme/c"), ("home", "acme/a")):
+            await pilot.press(key)
+            await stage.until(lambda lines, name=name: lines[-2].strip() == name)  # type: ignore[misc]  # bound now
+    assert all(leases)
+
+
+async def test_a_message_goes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the next key, or after some seconds."""
+    async with playing(stage) as pilot:
+        for next_key in ("s", "p"):
+            await pilot.press("r")
+            await stage.shows("nobody to ask")
+            await pilot.press(next_key)
+            await stage.until(lambda lines: not any("nobody to ask" in line for line in lines))
+        monkeypatch.setattr(screen, "MESSAGE_SECONDS", 0.2)
+        await pilot.press("c")
+        await stage.until(lambda lines: not any("nothing to clear" in line for line in lines))
+
+
+async def test_what_is_free_and_has_a_history(stage: Stage) -> None:
+    """Is shown when somebody asks for it."""
+    lease = stage.hold.lock("job", ttl=30, renew=False).acquire()
+    assert lease is not None
+    stage.hold.evict("job", fence=lease.fence, reason="frozen", delay=0, force=True)
+    async with playing(stage) as pilot:
+        await stage.shows("nothing is held")
+        await pilot.press("a")
+        lines = await stage.shows("acme/job ")
+        assert any("free" in line for line in lines[4:])
+        await pilot.press("a")
+        await stage.shows("nothing is held")
 
 
 async def test_hostile_names(stage: Stage) -> None:
@@ -328,3 +386,13 @@ def test_without_textual(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.code, done.err) == (78, "leasehold: top needs textual. Please type:  pip install 'leasehold[top]'\n")
     done = typed("top", "--url", "memory://", "--every", "soon")
     assert (done.code, "--every 'soon' is not a duration" in done.err) == (2, True)
+
+
+@each("every", ["0", "0s", "-1", "nan"])
+def test_it_leaves_the_store_alone_between_two_looks(every: str) -> None:
+    """No pause is 2, before anything is sent."""
+    terminal = SimpleNamespace(isatty=lambda: True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("leasehold.cli.top.sys", SimpleNamespace(stdin=terminal, stdout=terminal))
+        done = typed("top", "--url", "memory://", f"--every={every}")
+    assert (done.code, done.out, "--every must " in done.err) == (2, "", True), done

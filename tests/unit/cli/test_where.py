@@ -162,6 +162,36 @@ def test_hashes_lead_to_resources(hold: Leasehold, url: str) -> None:
     assert done.err.startswith(f"leasehold: no name in {url} has the hash 2cfe7600489b: ")
 
 
+def test_a_free_resource_found_by_its_hash(hold: Leasehold, url: str) -> None:
+    """1, as by its name; while it is closed, 0."""
+    for number, delay, code in ((42, 0, 1), (43, 30, 0)):
+        lease = hold.lock("report", number, ttl=30, renew=False).acquire()
+        assert lease is not None
+        hold.evict(lease.resource, fence=lease.fence, reason="frozen", delay=delay, force=True)
+        digits = lease.log_context()["id_hash"]
+        for words in (
+            [f"report:{number}"],
+            ["--id-hash", digits],
+            [f"report#{digits}"],
+            [f"report#{digits}", "--json"],
+        ):
+            done = typed("inspect", *words, "--url", url)
+            assert (done.code, f"report:{number}" in done.out, done.err) == (code, True, ""), words
+
+
+def test_only_what_is_in_use_is_listed(hold: Leasehold, url: str) -> None:
+    """What is free, and has a history, with --all; in words and for programs."""
+    for kind, delay in (("free", 0), ("closed", 30)):
+        lease = hold.lock(kind, ttl=30, renew=False).acquire()
+        assert lease is not None
+        hold.evict(kind, fence=lease.fence, reason="frozen", delay=delay, force=True)
+    with hold.lock("held"):
+        for more, names in (([], ["closed", "held"]), (["--all"], ["closed", "free", "held"])):
+            assert [one["resource"] for one in typed("ls", "--json", "--url", url, *more).document()] == names
+            assert [line.split()[0] for line in typed("ls", "--url", url, *more).out.splitlines()[2:]] == names
+    assert typed("ls", "free", "--url", url).out == f"Nothing that is held in {url} matches free.\n"
+
+
 def test_hashes_of_hidden_ids(url: str) -> None:
     """With the key and without it: what the log shows is what is found."""
     with leasehold.connect(url, hide_ids="key") as hold, hold.lock("report", 42) as lease:
@@ -181,6 +211,9 @@ def test_hashes_of_hidden_ids(url: str) -> None:
         (["inspect", "--id-hash", "report:42"], "the hash of an id is 12 hex digits"),
         (["ls", "--watch", "job:*"], "write leasehold ls 'job:*' --watch"),
         (["ls", "job", "--watch=soon"], "--watch 'soon' is not a duration"),
+        (["ls", "--watch", "0"], "--watch must be above zero: it is how long the store is left alone"),
+        (["ls", "--watch=0s"], "--watch must be above zero"),
+        (["ls", "--watch=nan"], "--watch must be a finite number of seconds\n"),
         (["ls", "--sort", "colour"], "'colour' is not one of 'name', 'age', 'remaining', 'waiters'"),
     ],
 )

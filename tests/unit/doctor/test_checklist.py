@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import leasehold
 from leasehold.doctor import Examination, answers, examine
-from leasehold.doctor.checklist import FAIL, PASS, POINTS, UNKNOWN, points
+from leasehold.doctor.checklist import FAIL, PASS, POINTS, UNKNOWN, UNTRIED, points
 from leasehold.doctor.exposition import Exposition
 from leasehold.doctor.report import Report, warning
 from leasehold.doctor.trial import Trial
@@ -47,8 +47,10 @@ def test_without_metrics_and_answers() -> None:
 
 
 def test_without_a_lease() -> None:
-    """What was not tried is not claimed."""
-    assert PASS not in verdicts(seen(None, store="cluster"))
+    """What was not tried is not claimed, and nobody is asked to know it."""
+    found = verdicts(seen(None, store="cluster"), given=YES)
+    assert [number for number, verdict in enumerate(found, 1) if verdict == UNTRIED] == [1, 2, 3, 4, 9]
+    assert verdicts(seen(None))[8] == PASS and PASS not in verdicts(seen(None, store="cluster"))
 
 
 @pytest.mark.parametrize(

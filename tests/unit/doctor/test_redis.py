@@ -18,11 +18,14 @@ INFO = {
 }  # fmt: skip
 
 
-def check(info: dict[str, str] | None = None, fails_over: bool = False, **settings: Any) -> dict[str, list[Finding]]:
-    """The findings by check about a server that says this."""
+def check(
+    info: dict[str, str] | None = None, fails_over: bool = False, hidden: bool = False, **settings: Any
+) -> dict[str, list[Finding]]:
+    """The findings by check about a server that says this. ``hidden``: its settings cannot be seen."""
     facts: Any = object.__new__(Facts)
-    facts.target, facts.info, facts.config = Target(), {**INFO, **(info or {})}, dict(settings)
+    facts.target, facts.info, facts.config = Target(), {**INFO, **(info or {})}, None if hidden else dict(settings)
     facts.slow, facts.user, facts.refused, facts.scripts_refused, facts.clock = [], "app", [], "", None
+    facts.operator_refused = []
     found: dict[str, list[Finding]] = {}
     for one in redis.check(Server(facts, fails_over, "the line")):
         found.setdefault(one.check, []).append(one)
@@ -40,6 +43,17 @@ def test_a_disk_that_fails(field: str) -> None:
     """The next claim may be refused."""
     finding = check({field: "err"}, appendfsync="always")["persistence"][0]
     assert finding.severity == "problem" and field in finding.text
+
+
+def test_snapshots_that_cannot_be_seen() -> None:
+    """A login without CONFIG is not told that there are any: a server without them says when it was started."""
+    info = {"aof_enabled": "0", "rdb_changes_since_last_save": "527", "rdb_last_save_time": "1794000000"}
+    (finding,) = check(info, hidden=True)["persistence"]
+    assert finding.severity == "warning" and "whether snapshots are written cannot be seen" in finding.text
+    assert "at least the last 527 changes" in finding.text and " ago" not in finding.text
+    assert "CONFIG GET save" in finding.fix
+    assert "only snapshots are written" in check(info, save="3600 1")["persistence"][0].text
+    assert "nothing is written to disk" in check(info, save="")["persistence"][0].text
 
 
 @pytest.mark.parametrize(
@@ -63,7 +77,9 @@ def test_fewer_replicas_than_writes_need() -> None:
         settings: dict[str, Any] = {"min-replicas-to-write": least}
         (finding,) = check(line, fails_over=True, **settings)["min-replicas"]
         assert finding.severity == severity
-    assert check(fails_over=True)["replicas"][0].severity == "warning" and check()["replicas"][0].severity == "note"
+    for alone, severity in ((check(fails_over=True), "warning"), (check(), "note")):
+        (finding,) = alone["replicas"]
+        assert finding.severity == severity and finding.fix
 
 
 def test_thresholds() -> None:

@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_the_pages_have_the_same_lines() -> None:
     """Redis, Cluster, Sentinel, etcd."""
-    assert rights.redis_line() in (DOCS / "redis.md").read_text().splitlines()
+    assert {rights.redis_line(), rights.operator_line()} <= set((DOCS / "redis.md").read_text().splitlines())
     assert " ".join(f"+{one}" for one in rights.CLUSTER) in (DOCS / "redis-cluster.md").read_text()
     assert rights.sentinel_line() in (DOCS / "sentinel.md").read_text().splitlines()
     page = (DOCS / "etcd.md").read_text()
@@ -27,3 +27,4 @@ def test_every_command_is_checked_as_it_is_used() -> None:
         commands.append(words[1 : count + 1])
         words = words[count + 1 :]
     assert [one[0] for one in commands] == list(rights.REDIS)
+    assert rights.OPERATOR.keys() == rights.COMMANDS.keys()

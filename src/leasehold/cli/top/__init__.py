@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import sys
 
-from leasehold._core.durations import seconds
-from leasehold.cli.arguments import duration
 from leasehold.cli.coordinator import failed, open_hold, place_of
+from leasehold.cli.listing import pause_of
 from leasehold.cli.output import CommandEnded, ExitCode
 from leasehold.errors import LeaseholdError
 
-LEAST_PAUSE = 0.2  # seconds between two looks
 
-
-def top(url: str | None, namespace: str | None, as_json: bool, pattern: str, order: str, every: str) -> None:
+def top(
+    url: str | None, namespace: str | None, as_json: bool, pattern: str, order: str, every: str, everything: bool
+) -> None:
     """Show it until the user quits."""
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         text = "top needs a terminal, for programs there is: leasehold ls --watch --json"
         raise CommandEnded(ExitCode.USAGE, "failed", text)
     try:
-        pause = max(seconds(duration(every), "--every"), LEAST_PAUSE)
+        pause = pause_of(every, "--every")
         from leasehold.cli.top.screen import Top
     except LeaseholdError as error:
         raise failed(error) from error
@@ -33,7 +32,9 @@ def top(url: str | None, namespace: str | None, as_json: bool, pattern: str, ord
         text = "top needs textual. Please type:  pip install 'leasehold[top]'"
         raise CommandEnded(ExitCode.CONFIG, "failed", text) from error
     with open_hold(url, namespace) as hold:
-        screen = Top(hold, place_of(hold, url), pattern, order, pause)
+        screen = Top(hold, place_of(hold, url), pattern, order, pause, everything)
         screen.run()
     if screen.return_code:
         raise CommandEnded(screen.return_code)
+    if screen.trouble is not None:
+        raise failed(screen.trouble)

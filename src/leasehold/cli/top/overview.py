@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
+from leasehold._core.names import matches
 from leasehold.cli.listing import ORDERS
 from leasehold.cli.output import printable, width
 from leasehold.cli.terminal import elapsed
@@ -65,13 +66,17 @@ def longest_wait(seen: Inspection) -> float:
 
 
 def chosen(found: Iterable[Inspection], order: str, text: str) -> list[Inspection]:
-    """In this order, those that have the text in their name or their holder's."""
+    """In this order, those that have the text in their name or their holder's. With ``*`` or ``?`` it is a pattern, as
+    PATTERN is, for the whole name, with its namespace or without, or the whole holder."""
     wanted = text.casefold()
     return sorted([one for one in found if _has(one, wanted)], key=ORDERS[order])
 
 
 def _has(seen: Inspection, wanted: str) -> bool:
-    return any(wanted in text.casefold() for text in (seen.resource, *[one.owner for one in seen.holders]))
+    texts = [one.casefold() for one in (seen.resource, *[holder.owner for holder in seen.holders])]
+    if not set("*?") & set(wanted):
+        return any(wanted in one for one in texts)
+    return any(matches(wanted, one) for one in (*texts, texts[0].rpartition("/")[2]))
 
 
 def age(since: datetime | None) -> float:

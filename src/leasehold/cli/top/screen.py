@@ -13,8 +13,10 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize
 from textual.message import Message
+from textual.timer import Timer
 from textual.widgets import DataTable, Footer, Input, Static
 
+from leasehold.cli.inspection import in_use
 from leasehold.cli.liveness import renewed_lately
 from leasehold.cli.output import printable
 from leasehold.cli.terminal import elapsed
@@ -29,6 +31,7 @@ HEADS = ("RESOURCE", "HOLDER", "AGE", "EXPIRES IN", "WAITING")
 FIXED = (7, 16, 10)  # columns of the last three
 LEAST_NAME, LEAST_HOLDER, MOST_HOLDER = 12, 10, 30
 MOST_ROWS = 500  # that are drawn; more are found with a filter
+MESSAGE_SECONDS = 10.0  # for which a sentence about what a key did is shown
 
 
 class Looked(Message):
@@ -43,7 +46,7 @@ class Looked(Message):
 class Away(Message):
     """The store did not answer."""
 
-    def __init__(self, error: str) -> None:
+    def __init__(self, error: LeaseholdError) -> None:
         super().__init__()
         self.error = error
 
@@ -56,6 +59,15 @@ class Acted(Message):
         self.text = text
 
 
+class Rows(DataTable[Text]):
+    """A table of which rows are selected: Home and End go to the first and the last of them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("home", "scroll_top", "First", show=False),
+        Binding("end", "scroll_bottom", "Last", show=False),
+    ]
+
+
 class Top(App[None]):
     """Lists what is held, again and again."""
 
@@ -65,8 +77,9 @@ class Top(App[None]):
     .line { height: 1; padding: 0 1; }
     #place { text-style: bold; }
     #selected { height: auto; max-height: 4; }
-    #message { color: $text-warning; }
-    #message.away { color: $text-error; text-style: bold; }
+    #message { color: $text-warning; height: auto; min-height: 1; max-height: 3; }
+    #away { color: $text-error; text-style: bold; display: none; height: auto; max-height: 4; }
+    #away.shown { display: block; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #filter.shown { display: block; }
     DataTable { height: 1fr; }
@@ -81,13 +94,17 @@ class Top(App[None]):
         Binding("c", "clear", "Clear"),
         Binding("s", "sort", "Sort"),
         Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("a", "all", "All"),
         Binding("p", "pause", "Pause"),
-        Binding("escape", "unfilter", "All", show=False),
+        Binding("escape", "unfilter", "Unfilter", show=False),
         Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
     ]
 
-    def __init__(self, hold: Leasehold, where: str, pattern: str, order: str, every: float) -> None:
+    def __init__(
+        self, hold: Leasehold, where: str, pattern: str, order: str, every: float, everything: bool = False
+    ) -> None:
         super().__init__()
+        self.trouble: LeaseholdError | None = None  # why the store was never reached
         self._hold = hold
         self._where = where
         self._pattern = pattern
@@ -95,7 +112,9 @@ class Top(App[None]):
         self._every = every
         self._text = ""  # of the filter
         self._rates = Rates()
-        self._found: list[Inspection] = []
+        self._everything = everything  # what is free and has a history, too
+        self._listed: list[Inspection] = []
+        self._found: list[Inspection] = []  # those of them that may be shown
         self._shown: list[Inspection] = []
         self._sums: Sums | None = None  # before the first look
         self._round_trip = 0.0
@@ -103,17 +122,18 @@ class Top(App[None]):
         self._looking = False
         self._width = 80  # until it is known
         # Kept here: while a dialog is open, a query would look for them in the dialog.
-        self._table: DataTable[Text] = DataTable(cursor_type="row")
-        self._filter = Input(placeholder="a part of a name or of a holder", id="filter")
-        self._lines = {
-            name: Static(id=name, classes="line", markup=False) for name in ("place", "headline", "message", "selected")
-        }
+        self._table = Rows(cursor_type="row")
+        self._filter = Input(placeholder="a part of a name or of a holder, or a pattern with * and ?", id="filter")
+        names = ("place", "headline", "away", "message", "selected")
+        self._lines = {name: Static(id=name, classes="line", markup=False) for name in names}
+        self._message_timer: Timer | None = None
 
     # ------------------------------------------------------------ the screen
 
     def compose(self) -> ComposeResult:
         yield self._lines["place"]
         yield self._lines["headline"]
+        yield self._lines["away"]
         yield self._lines["message"]
         yield self._table
         yield self._filter
@@ -142,6 +162,13 @@ class Top(App[None]):
 
     def _line(self, name: str, text: str) -> None:
         self._lines[name].update(text)
+
+    def _say(self, text: str) -> None:
+        """What a key did, or why it did nothing; an empty text with the next key. It goes after some seconds."""
+        if self._message_timer is not None:
+            self._message_timer.stop()
+        self._line("message", text)
+        self._message_timer = self.set_timer(MESSAGE_SECONDS, lambda: self._line("message", "")) if text else None
 
     def _draw(self) -> None:
         """The cursor stays on its resource, wherever that is by now."""
@@ -191,19 +218,17 @@ class Top(App[None]):
             round_trip = self._hold.ping()
             self.post_message(Looked(list(self._hold.scan(self._pattern)), round_trip))
         except LeaseholdError as error:
-            self.post_message(Away(str(error)))
+            self.post_message(Away(error))
 
     @on(Looked)
     def looked(self, message: Looked) -> None:
         """A new picture. It may come when the screen is gone."""
         if not self.screen_stack:
             return
-        self._found, self._round_trip = message.found, message.round_trip
-        self._sums = sums(self._found, self._rates.add(self._found, time.monotonic()))
-        line = self._lines["message"]
-        if line.has_class("away"):
-            line.remove_class("away")
-            line.update("")
+        self._listed, self._round_trip, self.trouble = message.found, message.round_trip, None
+        self._sums = sums(self._listed, self._rates.add(self._listed, time.monotonic()))
+        self._lines["away"].remove_class("shown")
+        self._choose()
         self._draw()
         self._show_again()
         self._look_later()
@@ -211,10 +236,15 @@ class Top(App[None]):
     @on(Away)
     def away(self, message: Away) -> None:
         """The last picture stays."""
-        line = self._lines["message"]
-        line.add_class("away")
+        if self._sums is None:
+            self.trouble = message.error
+        line = self._lines["away"]
+        line.add_class("shown")
         line.update(printable(f"The store is unavailable, and is tried again: {message.error}"))
         self._look_later()
+
+    def _choose(self) -> None:
+        self._found = [one for one in self._listed if self._everything or in_use(one)]
 
     def _look_later(self) -> None:
         self._looking = False
@@ -233,23 +263,35 @@ class Top(App[None]):
     @on(DataTable.RowSelected)
     def action_inspect(self) -> None:
         """Show all that is known of what is selected."""
+        self._say("")
         one = self._selected()
         if one is not None:
             self.push_screen(Details(one.resource, details(one, self._where)))
 
     def action_sort(self) -> None:
         """The next order."""
+        self._say("")
         self._order = NEXT[self._order]
+        self._draw()
+
+    def action_all(self) -> None:
+        """Also what is free and has a history, or no longer."""
+        self._everything = not self._everything
+        said = "What is free and has a history is shown, too." if self._everything else "Only what is in use is shown."
+        self._say(said)
+        self._choose()
         self._draw()
 
     def action_pause(self) -> None:
         """Stop looking, or go on."""
+        self._say("")
         self._paused = not self._paused
         self._draw()
         self.look()
 
     def action_filter(self) -> None:
         """Type a part of a name: only what has it stays."""
+        self._say("")
         line = self._filter
         line.add_class("shown")
         line.focus()
@@ -279,8 +321,9 @@ class Top(App[None]):
         """Ask the holder of what is selected to release it."""
         one = self._selected()
         if one is None or one.holder is None:
-            self._line("message", "Nobody holds it: there is nobody to ask.")
+            self._say("Nobody holds it: there is nobody to ask.")
             return
+        self._say("")
         resource, fence, owner = one.resource, one.holder.fence, printable(one.holder.owner)
         text = f"Ask {owner} to release {printable(resource)}?\nIt may go on; c takes the lease away."
 
@@ -294,8 +337,9 @@ class Top(App[None]):
         """Take the lease that is selected away."""
         one = self._selected()
         if one is None or one.holder is None:
-            self._line("message", "Nobody holds it: there is nothing to clear.")
+            self._say("Nobody holds it: there is nothing to clear.")
             return
+        self._say("")
         holder, resource, fence = one.holder, one.resource, one.holder.fence
         text = (
             f"Take {printable(resource)} away from {printable(holder.owner)} (fence {fence})?\n"
@@ -318,5 +362,5 @@ class Top(App[None]):
     @on(Acted)
     def acted(self, message: Acted) -> None:
         """Show what came of it."""
-        self._line("message", message.text)
+        self._say(message.text)
         self.look()

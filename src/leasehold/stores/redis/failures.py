@@ -31,6 +31,11 @@ NO: dict[str, str] = {
 }
 
 
+# NOPERM for a key and not for a command, where no other text replaces it.
+NO_KEY = (
+    "does not allow this user one of these keys: leases need ~lock:v1:*, and a search for leaks also the right to read "
+    "what it searches, such as %R~lock:*; `leasehold doctor` prints the ACL lines"
+)
 DEMOTED = ("READONLY", "MASTERDOWN", "NOREPLICAS")
 
 
@@ -48,11 +53,18 @@ def refusal(server: str, reply: BaseException, no: Mapping[str, str] = NO) -> Le
     why = no.get(word) or next((no[known] for known in no if f"-{known} " in text or f" {known} " in text), None)
     if why is None and ("ACL failure in script" in text or "executing the script can't" in text):
         why = no["NOPERM"]
+    if why is not None and why == NO["NOPERM"] and _about_a_key(text):
+        why = NO_KEY
     if why is None and "max number of clients" in text:
         why = "has no connection left (maxclients)"
     if why is None:
         return OutcomeUnknown(f"{server} answered with an error: {text[:200]}")
     return StoreUnavailable(f"{server} {why}")
+
+
+def _about_a_key(text: str) -> bool:
+    """Redis 7: "No permissions to access a key"; before: "can't access at least one of the keys"."""
+    return "access a key" in text or "of the keys" in text
 
 
 def demoted(reply: BaseException) -> bool:
