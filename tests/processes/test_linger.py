@@ -107,7 +107,7 @@ def test_a_dead_process_keeps_what_lingers_for_its_ttl(crew: Crew, flavour: str)
 
 @pytest.mark.parametrize("flavour", ["sync", "asyncio"])
 def test_a_living_process_gives_back_what_lingers(crew: Crew, flavour: str) -> None:
-    """It is told that another one waits: neither its moment nor its ttl is over by then. It comes to the queue again."""
+    """It is told that another one waits: neither its moment nor its ttl is over by then. It waits in turn."""
     holder = lingering(crew, flavour, LONG)
     (other,) = crew.ready("sync")
     granted = other.ask("acquire", kind="job", ttl=LONG)
