@@ -147,6 +147,42 @@ def processes(setup: Setup) -> Result:
     return Result(rows, [Chart("growth-processes", title, axis, Axis(HANDOFFS_PER_S, log=True), lines)])
 
 
+TWO = "Two processes on one lock, SQLite, by core"
+ANYWHERE, SAME, OWN_CORE = "where the system puts them", "both on one core", "each on a core of its own"
+
+
+def cores(setup: Setup) -> Result:
+    """Two processes can run at the same time only if the system gives them two cores, and that differs from run to
+    run: each way by itself."""
+    racers = {
+        ANYWHERE: partial(_file_race, setup, 2),
+        SAME: partial(_file_race, setup, 2, peer=_ours_on_one_core),
+        OWN_CORE: partial(_file_race, setup, 2, peer=_ours_on_its_own_core),
+    }
+    return Result(_crowd_rows(TWO, _compete(setup, "SQLite", racers), server=False))
+
+
+@contextmanager
+def _ours_on_one_core(folder: str) -> Iterator[Any]:
+    """All processes on the first core. Each sets its own: those that start them are not asked."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    with embedded.ours(folder) as locks:
+        yield locks
+
+
+@contextmanager
+def _ours_on_its_own_core(folder: str) -> Iterator[Any]:
+    """The first process that comes gets the first core, and so on."""
+    with Path(f"{folder}.cores").open("ab") as file:  # what is appended has a place that no other process gets
+        file.write(b".")
+        file.flush()
+        place = file.tell()
+    mine = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {mine[place % len(mine)]})
+    with embedded.ours(folder) as locks:
+        yield locks
+
+
 def _processes(count: int) -> str:
     return "1 process" if count == 1 else f"{count} processes"
 
@@ -157,9 +193,9 @@ def _race(setup: Setup, server: Server, crowd: Any, peer: Any, parties: int, fol
     return race.race(peer, server.url(), folder, parties, seconds, crowd=crowd, usage=server.usage, fenced=True)
 
 
-def _file_race(setup: Setup, parties: int, folder: Path) -> race.Result:
+def _file_race(setup: Setup, parties: int, folder: Path, peer: Any = embedded.ours) -> race.Result:
     seconds = max(setup.effort.race_seconds, parties / FEW_TURNS)
-    return race.race(embedded.ours, str(folder), folder, parties, seconds, fenced=True)
+    return race.race(peer, str(folder), folder, parties, seconds, fenced=True)
 
 
 def _compete(
@@ -632,6 +668,7 @@ PIECES = {
     "waiters": waiters,
     "turns": turns,
     "processes": processes,
+    "cores": cores,
     "redis_leases": redis_leases,
     "sqlite_leases": sqlite_leases,
     "redis_names": redis_names,
