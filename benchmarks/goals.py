@@ -51,7 +51,8 @@ class Goal:
         return figure.value >= self.bound if self.at_least else figure.value <= self.bound
 
     def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.bound:.3g}"
+        bound = f"{self.bound:,.0f}" if self.bound >= 100 else f"{self.bound:.3g}"
+        return f"{'≥' if self.at_least else '≤'} {bound}"
 
 
 def at_least(bound: float, name: str, work: str, contender: str, unit: str, peer: str = "") -> Goal:
@@ -74,6 +75,7 @@ GOALS = [
     at_most(3.2, "server time of a pair, × bare pair", pairs.SYNC, OURS, pairs.SERVER_US, RAW),
     at_least(0.45, "sync pairs, × floor", pairs.SYNC, OURS, pairs.PAIRS, FLOOR),
     at_least(2.2, "sync pairs, × redis-py Lock", pairs.SYNC, OURS, pairs.PAIRS, REDIS_PY),
+    at_least(1.5, "sync pairs, × redis-py Lock, as before cohorts", pairs.SYNC, OURS, pairs.PAIRS, REDIS_PY),
     at_least(2.7, "asyncio pairs, × redis.asyncio Lock", pairs.ASYNCIO, OURS_ASYNCIO, pairs.PAIRS, REDIS_ASYNCIO),
     at_least(40, "linger= re-acquire, × redis-py Lock", pairs.LINGER, pairs.LINGERING, pairs.PAIRS, REDIS_PY),
     at_least(10, "1,000 tasks, × redis.asyncio Lock", tasks.work(1_000), OURS_ASYNCIO, pairs.PAIRS, REDIS_ASYNCIO),
@@ -104,6 +106,7 @@ GOALS = [
     at_most(400, "bytes of a held lease, Redis", leases.MEMORY, OURS, leases.IN_REDIS),
     at_most(800, "bytes of a held lease, Python", leases.MEMORY, OURS, leases.IN_PYTHON),
     at_least(1.3, "SQLite pairs, × filelock", embedded.ALONE, embedded.OURS, "pairs/s", embedded.FILELOCK),
+    at_least(11_500, "SQLite, 64 threads, handoffs/s", embedded.threads_work(64), embedded.OURS, HANDOFFS_PER_S),
     at_least(5, "SQLite, 8 processes, handoffs, × filelock", SQLITE, embedded.OURS, HANDOFFS_PER_S, embedded.FILELOCK),
     at_most(1.2, "SQLite, 8 processes, fairness", SQLITE, embedded.OURS, FAIRNESS),
     *later(
@@ -166,7 +169,7 @@ GOALS = [
         10, "100 leases, 2 ms away, × one by one", batches.FAR, batches.TOGETHER, batches.PAIRS, batches.ONE_BY_ONE
     ),
     at_least(
-        2,
+        10,
         "100 leases on Redis, one core, × one by one",
         batches.NEAR,
         batches.TOGETHER,
@@ -174,7 +177,7 @@ GOALS = [
         batches.ONE_BY_ONE,
     ),
     at_least(
-        1.8, "100 leases on SQLite, × one by one", batches.SQLITE, batches.TOGETHER, batches.PAIRS, batches.ONE_BY_ONE
+        10, "100 leases on SQLite, × one by one", batches.SQLITE, batches.TOGETHER, batches.PAIRS, batches.ONE_BY_ONE
     ),
     at_most(2.8, "leasehold run, start-up, × python -c pass", startup.START_UP, startup.RUN, startup.MS, startup.PASS),
 ]

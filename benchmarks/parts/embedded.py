@@ -23,6 +23,11 @@ OURS, FILELOCK = "Leasehold, SQLite", "filelock"
 ALONE, PROCESSES = "Embedded store, one caller", "Embedded store, 8 processes on one lock"
 
 
+def threads_work(count: int) -> str:
+    """The title of its table."""
+    return f"Embedded store, {count} threads of one process on one lock"
+
+
 def floor(path: Path) -> Run:
     """Two transactions that read and write one row."""
     connection = sqlite3.connect(path, isolation_level=None)
@@ -116,7 +121,7 @@ def threads(setup: Setup) -> Result:
     rows: list[Row] = []
     for count in setup.effort.few_waiters:
         found = race.compete(setup, racers, count)
-        rows += race.race_rows(f"Embedded store, {count} threads of one process on one lock", found, server=False)
+        rows += race.race_rows(threads_work(count), found, server=False)
     return Result(rows)
 
 

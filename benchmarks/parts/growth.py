@@ -4,12 +4,15 @@ A cost for each of them that stays the same is good; one that grows says where t
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import multiprocessing
 import os
 import sqlite3
 import statistics
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -139,6 +142,42 @@ def processes(setup: Setup) -> Result:
     return Result(rows, [Chart("growth-processes", title, axis, Axis(HANDOFFS_PER_S, log=True), lines)])
 
 
+TWO = "Two processes on one lock, SQLite, by core"
+ANYWHERE, SAME, OWN_CORE = "where the system puts them", "both on one core", "each on a core of its own"
+
+
+def cores(setup: Setup) -> Result:
+    """Two processes can run at the same time only if the system gives them two cores, and that differs from run to
+    run: each way by itself."""
+    racers = {
+        ANYWHERE: partial(_file_race, setup, 2),
+        SAME: partial(_file_race, setup, 2, peer=_ours_on_one_core),
+        OWN_CORE: partial(_file_race, setup, 2, peer=_ours_on_its_own_core),
+    }
+    return Result(_crowd_rows(TWO, _compete(setup, "SQLite", racers), server=False))
+
+
+@contextmanager
+def _ours_on_one_core(folder: str) -> Iterator[Any]:
+    """All processes on the first core. Each sets its own: those that start them are not asked."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    with embedded.ours(folder) as locks:
+        yield locks
+
+
+@contextmanager
+def _ours_on_its_own_core(folder: str) -> Iterator[Any]:
+    """The first process that comes gets the first core, and so on."""
+    with Path(f"{folder}.cores").open("ab") as file:  # what is appended has a place that no other process gets
+        file.write(b".")
+        file.flush()
+        place = file.tell()
+    mine = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {mine[place % len(mine)]})
+    with embedded.ours(folder) as locks:
+        yield locks
+
+
 def _processes(count: int) -> str:
     return "1 process" if count == 1 else f"{count} processes"
 
@@ -149,9 +188,9 @@ def _race(setup: Setup, server: Server, crowd: Any, peer: Any, parties: int, fol
     return race.race(peer, server.url(), folder, parties, seconds, crowd=crowd, usage=server.usage, fenced=True)
 
 
-def _file_race(setup: Setup, parties: int, folder: Path) -> race.Result:
+def _file_race(setup: Setup, parties: int, folder: Path, peer: Any = embedded.ours) -> race.Result:
     seconds = max(setup.effort.race_seconds, parties / FEW_TURNS)
-    return race.race(embedded.ours, str(folder), folder, parties, seconds, fenced=True)
+    return race.race(peer, str(folder), folder, parties, seconds, fenced=True)
 
 
 def _compete(
@@ -191,9 +230,179 @@ def _lines(counts: Sequence[int], found: Mapping[str, list[race.Result]]) -> tup
     return rates, [(count, statistics.median(one.server_us for one in many)) for count, many in each]
 
 
-# ---------------------------------------------------------------- held leases
+# ---------------------------------------------------------------- what a turn takes among many
 
 TTL = 30
+CALLS, TURN_CPU = "calls a turn", "CPU, µs a turn"
+COHORT, RING = "one lock for all", "a lock for each"
+LOOK = 0.01  # seconds between two looks whether everybody has had a turn
+
+
+class Calls:
+    """Counts what is called, in Python and in C, on the threads that start while it watches."""
+
+    def __init__(self) -> None:
+        self._counts: list[list[int]] = []
+
+    def __enter__(self) -> Calls:
+        threading.setprofile(self._begin)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        threading.setprofile(None)
+
+    def _begin(self, *_: object) -> None:
+        count = [0]
+        self._counts.append(count)
+
+        def note(frame: object, event: str, argument: object) -> None:
+            if event in {"call", "c_call"}:
+                count[0] += 1
+
+        sys.setprofile(note)
+
+    def total(self) -> int:
+        """Until now."""
+        return sum(count[0] for count in self._counts)
+
+
+class Turns:
+    """How many turns each party has had, and whether it is to go on."""
+
+    def __init__(self, parties: int) -> None:
+        self.parties = parties
+        self.over = False
+        self.taken = [0] * parties
+
+    def total(self) -> int:
+        """Of all of them."""
+        return sum(self.taken)
+
+
+def _cohort_of_threads(turns: Turns) -> None:
+    """All take one lock, and pass it on to each other."""
+    with leasehold.connect("memory://turns") as hold:
+
+        def run(me: int) -> None:
+            while not turns.over:
+                with hold.lock("turns", ttl=TTL):
+                    turns.taken[me] += 1
+
+        _together(run, turns.parties)
+
+
+def _ring_of_threads(turns: Turns) -> None:
+    """Each takes a lock of its own, when the one before it says so: no lock is ever waited for."""
+    asleep = [threading.Semaphore(0) for _ in turns.taken]
+    asleep[0].release()
+    with leasehold.connect("memory://turns") as hold:
+
+        def run(me: int) -> None:
+            while not turns.over:
+                asleep[me].acquire()
+                with hold.lock("turns", me, ttl=TTL):
+                    turns.taken[me] += 1
+                asleep[(me + 1) % turns.parties].release()
+
+        _together(run, turns.parties)
+
+
+def _together(run: Callable[[int], None], parties: int) -> None:
+    threads = [threading.Thread(target=run, args=[number]) for number in range(parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _cohort_of_tasks(turns: Turns) -> None:
+    """The same on an event loop."""
+
+    async def main() -> None:
+        async with leasehold.aio.connect("memory://turns") as hold:
+
+            async def run(me: int) -> None:
+                while not turns.over:
+                    async with hold.lock("turns", ttl=TTL):
+                        turns.taken[me] += 1
+                        await asyncio.sleep(0)  # others come to wait
+
+            await asyncio.gather(*[run(me) for me in range(turns.parties)])
+
+    asyncio.run(main())
+
+
+def _ring_of_tasks(turns: Turns) -> None:
+    """The same on an event loop."""
+
+    async def main() -> None:
+        asleep = [asyncio.Semaphore(0) for _ in turns.taken]
+        asleep[0].release()
+        async with leasehold.aio.connect("memory://turns") as hold:
+
+            async def run(me: int) -> None:
+                while not turns.over:
+                    await asleep[me].acquire()
+                    async with hold.lock("turns", me, ttl=TTL):
+                        turns.taken[me] += 1
+                        await asyncio.sleep(0)
+                    asleep[(me + 1) % turns.parties].release()
+
+            await asyncio.gather(*[run(me) for me in range(turns.parties)])
+
+    asyncio.run(main())
+
+
+MOVES = {
+    "threads": {COHORT: _cohort_of_threads, RING: _ring_of_threads},
+    "tasks": {COHORT: _cohort_of_tasks, RING: _ring_of_tasks},
+}
+
+
+def turns_work(kind: str) -> str:
+    """The title of its table."""
+    return f"A turn among {kind} of one process, in memory"
+
+
+def turns(setup: Setup) -> Result:
+    """Does a turn do more when more wait, or does the same take longer? Each turn is a lease: of one lock that passes
+    within the process, or of a lock for each party, which nobody waits for."""
+    rows: list[Row] = []
+    counts = [count for count in SIZES[setup.effort].waiters if count >= 64] or list(SIZES[setup.effort].waiters)
+    rounds = min(setup.effort.rounds, 5)
+    for kind, moves in MOVES.items():
+        racers = {f"{count:,} {kind}, {name}": (move, count) for count in counts for name, move in moves.items()}
+        cpu: dict[str, list[float]] = {name: [] for name in racers}
+        for number in range(rounds):
+            for place, (name, (move, count)) in enumerate(racers.items()):
+                setup.step(f"{name}: turns", number * len(racers) + place + 1, rounds * len(racers))
+                cpu[name].append(_turn_cost(setup, move, count, lambda: time.process_time() * 1e6))
+        calls: dict[str, list[float]] = {}
+        for name, (move, count) in racers.items():
+            with Calls() as watch:
+                calls[name] = [_turn_cost(setup, move, count, watch.total)] * 2
+        rows += [*compare(turns_work(kind), TURN_CPU, cpu), *compare(turns_work(kind), CALLS, calls)]
+    return Result(rows)
+
+
+def _turn_cost(setup: Setup, move: Callable[[Turns], None], parties: int, meter: Callable[[], float]) -> float:
+    """What the meter counts, for each turn."""
+    taken = Turns(parties)
+    thread = threading.Thread(target=move, args=[taken])
+    thread.start()
+    try:
+        while not all(taken.taken):
+            time.sleep(LOOK)
+        before, began = meter(), taken.total()
+        time.sleep(setup.effort.race_seconds)
+        return (meter() - before) / max(taken.total() - began, 1)
+    finally:
+        taken.over = True
+        thread.join()
+
+
+# ---------------------------------------------------------------- held leases
+
 WARM_UP = 200  # leases that come first, so that what is allocated once does not count
 CHUNKS, CHUNK = 20, 50  # pairs of which the median is taken
 LEAST_WEIGHED = 1_000  # leases: the memory of fewer is lost in that of the process
@@ -452,7 +661,9 @@ def sqlite_names(setup: Setup) -> Result:
 
 PIECES = {
     "waiters": waiters,
+    "turns": turns,
     "processes": processes,
+    "cores": cores,
     "redis_leases": redis_leases,
     "sqlite_leases": sqlite_leases,
     "redis_names": redis_names,

@@ -62,6 +62,7 @@ def test_every_promise_is_kept() -> None:
         "forget_ms=60000",
     ):
         assert sign in told, sign
+    assert re.search(r"delay_ms=[1-9]", told), "some keep the door closed"
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ import pytest
 import leasehold
 from leasehold.errors import LeaseholdError, LeaseLost, StoreUnavailable, Unsupported
 from leasehold.stores.redis import RedisStore, durable
+from tests.support.crew import Crew, Hand, Loop
+from tests.support.lock import look
 from tests.support.parties import FLAVOURS, Party
 from tests.support.servers.redis import RedisServer, redis_7, valkey
 from tests.support.servers.replicas import RedisReplicas
@@ -289,6 +291,78 @@ def test_a_server_that_cannot(executable: Callable[[], str], why: str, make: Mak
         with pytest.raises(Unsupported, match=why):
             a.do(lambda hold: hold.lock("job", durability="fsync").acquire())
         until(lambda: not records(server), "it is given back")
+
+
+class Neighbours:
+    """A coordinator for threads or for tasks that has the lock; others of it are to wait."""
+
+    def __init__(self, kind: str, url: str, everywhere: str | None = None, **first: Any) -> None:
+        self.store = RedisStore(url)
+        self.loop = Loop() if kind == "tasks" else None
+        connect: Any = leasehold.connect if self.loop is None else leasehold.aio.connect
+        self.hold = connect(self.store, durability=everywhere)
+        self.lease = self.do(lambda: self.hold.lock("job", ttl=30, **first).acquire())
+
+    def do(self, step: Callable[[], Any]) -> Any:
+        """A step, on this thread or in a task."""
+        return step() if self.loop is None else self.loop.do(step)
+
+    def crew(self, alike: bool, **options: Any) -> Crew:
+        """Others who want it."""
+        return Crew(self.hold, alike=alike, loop=self.loop, ttl=30, **options)
+
+    def passed_to(self, hand: Hand) -> bool:
+        """Has it what the store granted to another?"""
+        lease = hand.has_it()
+        (grant,) = look(self.store, "job").holders
+        return (grant.owner, grant.fence) != (lease.owner, lease.fence)
+
+    def end(self, *crews: Crew) -> None:
+        """All of them, and the coordinator."""
+        for crew in crews:
+            crew.end()
+        self.do(self.hold.close)
+        if self.loop is not None:
+            self.loop.close()
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_durable_leases_do_not_pass_within_a_process(redis_replicas: RedisReplicas, kind: str, whole: bool) -> None:
+    """All who wait ask for the same, by their locks or by their coordinator: each has a claim and a grant of its own,
+    for each grant is confirmed by the replicas."""
+    each = {} if whole else {"durability": ONE}
+    neighbours = Neighbours(kind, redis_replicas.url, ONE if whole else None, **each)
+    crew = neighbours.crew(alike=False, **each)
+    hands = [hand for _ in range(3) for hand in crew.come()]
+    assert len(look(neighbours.store, "job").queue) == 3 and not neighbours.hold._engine.cohorts
+    assert neighbours.do(neighbours.lease.release)
+    fences = [neighbours.lease.fence]
+    for hand in hands:
+        assert not neighbours.passed_to(hand)
+        fences.append(hand.lease.fence)
+        assert hand.let_go() is True
+    assert fences == sorted(set(fences))
+    neighbours.end(crew)
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_a_durable_lease_and_others_beside_it(redis_replicas: RedisReplicas, kind: str) -> None:
+    """What is not durable passes among its like. It neither passes to one that wants a durable lease, nor does a
+    durable one pass to it."""
+    neighbours = Neighbours(kind, redis_replicas.url, durability=ONE)
+    plain, durable = neighbours.crew(alike=True), neighbours.crew(alike=False, durability=ONE)
+    usual, (careful,) = plain.come(2), durable.come()
+    assert len(look(neighbours.store, "job").queue) == 2
+    assert neighbours.do(neighbours.lease.release)
+    assert not neighbours.passed_to(usual[0])
+    assert usual[0].let_go() is True and neighbours.passed_to(usual[1])
+    assert usual[1].let_go() is True
+    assert not neighbours.passed_to(careful)
+    (last,) = plain.come()
+    assert careful.let_go() is True
+    assert not neighbours.passed_to(last)
+    neighbours.end(plain, durable)
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite"])

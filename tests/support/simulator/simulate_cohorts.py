@@ -78,6 +78,7 @@ def draw_crew(random: Random, name: str, wants: tuple[Want, ...], base: float, k
             (
                 replace(workers[0], renews=False, linger=0.0),
                 replace(workers[0], at_least_ms=habits.ttl_ms // 4, linger=0.0),
+                replace(workers[0], delay_ms=0 if kind == "quiet" else habits.ttl_ms // 4, linger=0.0),
                 replace(workers[0], ttl_ms=habits.ttl_ms // 2, linger=workers[0].linger / 2),
                 replace(workers[0], linger=0.0),
                 replace(workers[0], extends=0.0 if kind == "quiet" else 0.3),

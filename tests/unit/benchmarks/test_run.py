@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from multiprocessing import active_children
 from pathlib import Path
@@ -208,6 +208,17 @@ def test_names_vanish_from_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[s
     rows = json.loads(capfd.readouterr().out)["rows"]
     kept = [row["value"] for row in rows if row["unit"] == growth.ROWS]
     assert len(kept) == 5 and kept[-1] < 5 * growth.SIZES[TINY].file_names + 5 * growth.CHUNKS * growth.CHUNK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("move", [move for moves in growth.MOVES.values() for move in moves.values()])
+def test_a_turn_does_as_much_among_many(move: Callable[[growth.Turns], None]) -> None:
+    """What is called for each of them, among two and among sixteen. That is counted, and so is not a matter of time."""
+    calls = []
+    for parties in (2, 16):
+        with growth.Calls() as watch:
+            calls.append(growth._turn_cost(quiet(), move, parties, watch.total))
+    assert 50 < calls[0] < 1.3 * calls[1] and calls[1] < 1.3 * calls[0], calls
 
 
 @pytest.mark.slow

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
 
 import leasehold
+from leasehold._core import cohort as cohort_module
 from leasehold._core.policy import MOST_PASSES
 from leasehold.stores.memory import MemoryStore
 from tests.support.crew import Crew, Hand
-from tests.support.lock import waiting
+from tests.support.lock import StillClock, waiting
 from tests.support.waiting import until
 
-LOCAL, REMOTE, TTL = 64, 8, 60
+REMOTE, TTL = 8, 60
 ROUNDS = 3  # so many turns of each who waits elsewhere
+TURN = 0.0005  # seconds of a turn, so that it is turns that end what a cohort may do, and not time
 
 
 class Place(NamedTuple):
@@ -29,13 +31,15 @@ class Place(NamedTuple):
 class Crowd:
     """A coordinator with many threads and some with one each. Whoever has had its turn comes again at once."""
 
-    def __init__(self) -> None:
-        self.store = MemoryStore()
+    def __init__(self, local: int) -> None:
+        self.clock = StillClock()
+        self.store = MemoryStore(self.clock)
+        self.everybody = local + REMOTE
         self.holds = [leasehold.connect(self.store) for _ in range(1 + REMOTE)]
         self.crews = [Crew(hold, ttl=TTL) for hold in self.holds]
         first = self.holds[0].lock("job", ttl=TTL).acquire()
         assert first is not None
-        self.places = [Place(hand, 0, 0) for hand in self.crews[0].come(LOCAL)]
+        self.places = [Place(hand, 0, 0) for hand in self.crews[0].come(local)]
         self.places += [Place(hand, crew, 0) for crew in range(1, 1 + REMOTE) for hand in self.crews[crew].come()]
         self.turns = 0
         first.release()
@@ -43,6 +47,7 @@ class Crowd:
     def turn(self) -> Place:
         """One turn, of whom it returns. It ends when the next one holds, and this one waits again."""
         holder = self._holder()
+        self.clock.advance(TURN)
         assert holder.hand.let_go()
         self.places.remove(holder)
         self.turns += 1
@@ -50,7 +55,7 @@ class Crowd:
         again = Hand(self.holds[holder.crew], "job", ttl=TTL)
         self.crews[holder.crew].hands.append(again)
         self.places.append(Place(again, holder.crew, self.turns))
-        until(lambda: waiting(self.store, "job") == LOCAL + REMOTE - 1, "everybody else waits")
+        until(lambda: waiting(self.store, "job") == self.everybody - 1, "everybody else waits")
         return holder
 
     def _holder(self) -> Place:
@@ -66,23 +71,47 @@ class Crowd:
 
 
 @pytest.fixture
-def crowd() -> Iterator[Crowd]:
-    """Ends whatever happens."""
-    made = Crowd()
-    yield made
-    made.end()
+def crowd() -> Iterator[Callable[[int], Crowd]]:
+    """Makes crowds with so many threads of one process. They end whatever happens."""
+    made: list[Crowd] = []
+
+    def make(local: int) -> Crowd:
+        made.append(Crowd(local))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
 
 
 @pytest.mark.slow
-def test_many_threads_do_not_starve_other_processes(crowd: Crowd) -> None:
-    """64 threads of one process pass a lease on, and 8 other processes wait with one thread each: of these each gets
-    its turn after one turn of the claim that its process lost to, 64 passes, and one turn of each other process."""
+@pytest.mark.parametrize(
+    ("bound", "threads", "passed"),
+    [
+        (MOST_PASSES, 64, 63),  # each of the others once
+        (MOST_PASSES // 2, 64, MOST_PASSES // 2),
+        (MOST_PASSES * 2, 64, 63),
+        (MOST_PASSES, 160, MOST_PASSES),  # it does not grow with their number
+        (MOST_PASSES * 2, 160, MOST_PASSES * 2),
+    ],
+)
+def test_many_threads_do_not_starve_other_processes(
+    crowd: Callable[[int], Crowd], monkeypatch: pytest.MonkeyPatch, bound: int, threads: int, passed: int
+) -> None:
+    """Threads of one process pass a lease on, and 8 other processes wait with one thread each: of these each gets its
+    turn after one turn of the claim that its process lost to, the passes, and one turn of each other process. So
+    nobody waits for longer than twice its fair share, which is a turn of everybody."""
+    monkeypatch.setattr(cohort_module, "MOST_PASSES", bound)
+    here = crowd(threads)
     turns = dict.fromkeys(range(1 + REMOTE), 0)
-    most = 1 + MOST_PASSES + REMOTE - 1
+    overtaken: list[int] = []
+    most = 1 + passed + REMOTE - 1
     while min(turns[crew] for crew in range(1, 1 + REMOTE)) < ROUNDS:
-        before = crowd.turns
-        place = crowd.turn()
+        before = here.turns
+        place = here.turn()
         turns[place.crew] += 1
-        assert not place.crew or before - place.came <= most, turns
-        assert crowd.turns <= (ROUNDS + 1) * (most + 1), turns
-    assert turns[0] > ROUNDS  # its threads passed it on
+        if place.crew:
+            overtaken.append(before - place.came)
+        assert here.turns <= (ROUNDS + 1) * (most + 1), turns
+    assert max(overtaken) == most, "the threads pass it on as often as they may, and not more often"
+    assert most <= 2 * here.everybody and max(turns.values()) == turns[0] == ROUNDS * (1 + passed)

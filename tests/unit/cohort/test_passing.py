@@ -1,9 +1,11 @@
-"""A lease passes between the threads of one process, without the store: in order, with fences of its own."""
+"""A lease passes between the threads or tasks of one process, without the store: in order, with its own fences."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
 from itertools import pairwise
 from typing import Any
 
@@ -14,53 +16,110 @@ from leasehold import LeaseLost, NotAcquired, StaleOwner, StoreUnavailable
 from leasehold._core import cohort as cohort_module
 from leasehold._core.ops import Claim, Release, Renew
 from leasehold._core.policy import PASS_SECONDS
+from leasehold._runtime import cohorts
 from leasehold.guards.memory import FenceGuard
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.support.crew import Crew, Hand
-from tests.support.lock import Spy, elsewhere, look, nothing_left, only, unreachable, waiting
-from tests.support.waiting import PATIENCE, until
+from tests.support.crew import Crew, Hand, Loop
+from tests.support.lock import Spy, elsewhere, look, nothing_left, once, only, unreachable, waiting
+from tests.support.waiting import PATIENCE, until, until_async
 
 TTL = 60
+
+
+KINDS = ("threads", "tasks")
 
 
 class Stage:
     """A coordinator over a spied store, a holder that is not of the cohort, and a crew that waits for it."""
 
-    def __init__(self, clock: ManualClock | None = None) -> None:
+    def __init__(self, kind: str = "threads", clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
         self.spy = Spy(MemoryStore(self.clock))
-        self.hold = leasehold.connect(self.spy)
-        self.crew = Crew(self.hold, ttl=TTL)
-        self.first = self.hold.lock("job", ttl=TTL).acquire()
+        self.loop = Loop() if kind == "tasks" else None
+        self.hold: Any = (leasehold.connect if self.loop is None else leasehold.aio.connect)(self.spy)
+        self.crew = self.more(ttl=TTL)
+        self.first = self.do(lambda hold: hold.lock("job", ttl=TTL).acquire())
+
+    def more(self, **options: Any) -> Crew:
+        """Another crew of this coordinator."""
+        return Crew(self.hold, loop=self.loop, **options)
+
+    def do(self, step: Callable[[Any], Any]) -> Any:
+        """A step with the coordinator, on this thread or in a task of its own."""
+        return step(self.hold) if self.loop is None else self.loop.do(lambda: step(self.hold))
 
     def begin(self, count: int) -> list[Hand]:
         """So many wait, and the first of them has it."""
         hands = self.crew.come(count)
-        self.clock.advance(0.001)  # fences are reserved up to the clock
-        assert self.first is not None and self.first.release()
+        self.release_first()
         hands[0].has_it()
         self.clock.advance(0.001)
         return hands
 
+    def release_first(self) -> None:
+        """The holder that is not of the cohort goes."""
+        self.clock.advance(0.001)  # fences are reserved up to the clock
+        assert self.do(lambda _: self.first.release())
+
+    def within(self, depth: int = 1, **options: Any) -> None:
+        """Enter the lock so many times, one inside the other."""
+        locks = [self.hold.lock("job", ttl=TTL, **options) for _ in range(depth)]
+        if self.loop is not None:
+            self.loop.do(lambda: within_task(locks))
+            return
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+
+    def before_the_answer(self, kind: type, change: Callable[[], None], happened: Callable[[], bool]) -> None:
+        """The store does not answer the next op of this kind before the change has had its effect."""
+        changed = threading.Event()
+
+        def begin(_: Any) -> None:
+            changed.set()
+            change()
+            if self.loop is None:
+                until(happened, "it had its effect")
+
+        async def suspend() -> None:
+            if changed.is_set():
+                await until_async(happened, "it had its effect")
+                changed.clear()
+
+        self.spy.before, self.spy.suspend = once(kind, begin), suspend
+
     def evict(self) -> Any:
         """Whoever holds it, as an operator does: by what the store says."""
         (grant,) = look(self.spy, "job").holders
-        return self.hold.evict("job", fence=grant.fence, reason="test", delay=0, force=True)
+        return self.do(lambda hold: hold.evict("job", fence=grant.fence, reason="test", delay=0, force=True))
 
     def reservations(self) -> list[Renew]:
         """What was sent to the store for more fences."""
         return [op for op in self.spy.of(Renew) if op.fences]
 
+    def end(self) -> None:
+        """Everything."""
+        self.spy.heal()
+        self.crew.end()
+        self.do(lambda hold: hold.close())
+        if self.loop is not None:
+            self.loop.close()
 
-@pytest.fixture
-def stage() -> Iterator[Stage]:
+
+async def within_task(locks: list[Any]) -> None:
+    """Enter them all, one inside the other."""
+    async with AsyncExitStack() as stack:
+        for lock in locks:
+            await stack.enter_async_context(lock)
+
+
+@pytest.fixture(params=KINDS)
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Ends whatever happens."""
-    made = Stage()
+    made = Stage(request.param)
     yield made
-    made.spy.heal()
-    made.crew.end()
-    made.hold.close()
+    made.end()
 
 
 def test_a_lease_passes_from_one_to_the_next(stage: Stage) -> None:
@@ -84,7 +143,7 @@ def test_fences_go_on_growing_in_the_store(stage: Stage) -> None:
     """What the store grants after a lease was passed on is above every fence that was used meanwhile."""
     hands = stage.begin(3)
     fences = [hand.has_it().fence for hand in hands if hand.let_go()]
-    later = stage.hold.lock("job", ttl=TTL).try_acquire()
+    later = stage.do(lambda hold: hold.lock("job", ttl=TTL).try_acquire())
     assert later is not None and later.fence > max(fences)
 
 
@@ -128,7 +187,7 @@ def test_a_block_of_fences_runs_out(stage: Stage, monkeypatch: pytest.MonkeyPatc
 
 
 def test_nothing_is_reserved_beyond_the_clock(stage: Stage) -> None:
-    """A clock that was set back while a block is open: no more is reserved, the lease goes back, fences grow."""
+    """A clock that was set back before a block is open: nothing is reserved, the lease goes back, fences grow."""
     hands = stage.begin(4)
     fences = [hands[0].has_it().fence]
     stage.clock.step_wall(-3600)
@@ -137,6 +196,24 @@ def test_nothing_is_reserved_beyond_the_clock(stage: Stage) -> None:
         fences.append(hand.has_it().fence)
     assert fences == sorted(set(fences)) and all(op.fences for op in stage.reservations())
     assert len(stage.spy.of(Claim)) == 2 + 3  # each had to claim
+
+
+def test_the_clock_is_set_back_while_a_block_is_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is reserved is good. When it is used up no more is reserved: the lease goes back, and fences grow on."""
+    monkeypatch.setattr(cohort_module, "MOST_PASSES", 3)
+    hands = stage.begin(6)
+    hands[0].let_go()
+    fences = [hands[0].lease.fence, hands[1].has_it().fence]
+    claims = len(stage.spy.of(Claim))
+    stage.clock.step_wall(-3600)
+    for before, hand, claimed in zip(hands[1:], hands[2:], (0, 0, 1, 2), strict=False):
+        assert before.let_go() is True
+        fences.append(hand.has_it().fence)
+        assert len(stage.spy.of(Claim)) == claims + claimed, f"fence {len(fences)}"
+    hands[-1].let_go()
+    assert fences == sorted(set(fences)) and nothing_left(stage.spy, "job")
+    later = stage.do(lambda hold: hold.lock("job", ttl=TTL).try_acquire())
+    assert later.fence > fences[-1]
 
 
 def test_others_elsewhere_get_their_turn(stage: Stage) -> None:
@@ -227,7 +304,7 @@ def test_a_revoked_lease_goes_back_to_the_store(stage: Stage) -> None:
     """An operator asked for it: it is not kept in the process."""
     hands = stage.begin(2)
     lease = hands[0].has_it()
-    stage.hold.revoke("job")
+    stage.do(lambda hold: hold.revoke("job"))
     until(lease.revoked.is_set, "it was asked")
     releases = len(stage.spy.of(Release))
     hands[0].let_go()
@@ -238,9 +315,7 @@ def test_max_hold_counts_for_each(stage: Stage) -> None:
     """A passed lease has the limits of its own lock, from when it was passed."""
     stage.crew.come()
     (limited,) = stage.crew.come(max_hold=10)
-    stage.clock.advance(0.001)
-    assert stage.first is not None
-    stage.first.release()
+    stage.release_first()
     first = stage.crew.hands[0].has_it()
     stage.clock.advance(9)
     stage.hold._engine.watchdog.round()
@@ -255,12 +330,40 @@ def test_max_hold_counts_for_each(stage: Stage) -> None:
         lease.check()
 
 
+def test_a_fork_while_a_passed_lease_is_held(stage: Stage) -> None:
+    """The child has nothing: no lease, no cohort. The parent goes on passing it."""
+    hands = stage.begin(4)
+    hands[0].let_go()
+    lease = hands[1].has_it()
+    claims = len(stage.spy.of(Claim))
+    child = os.fork()
+    if not child:  # says by its exit status what it found
+        os._exit(found_in_child(stage, lease))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert lease.state == "held"
+    for before, hand in pairwise(hands[1:]):
+        assert before.let_go() is True and hand.has_it().state == "held"
+    assert len(stage.spy.of(Claim)) == claims
+
+
+def found_in_child(stage: Stage, lease: Any) -> int:
+    """Zero if it has nothing."""
+    engine = stage.hold._engine
+    if engine.cohorts or engine.watchdog.passing or lease.state != "lost":
+        return 1
+    try:
+        lease.check()
+    except LeaseLost as error:
+        return 0 if error.reason == "forked" else 2
+    return 3
+
+
 def test_closing_ends_all_who_wait(stage: Stage) -> None:
     """What is held is given back, and each who waits says why it ends."""
     hands = stage.begin(4)
     hands[0].let_go()
     hands[1].has_it()
-    stage.hold.close()
+    stage.do(lambda hold: hold.close())
     for hand in hands[2:]:
         with pytest.raises(StoreUnavailable, match="closed"):
             hand.has_it()
@@ -270,7 +373,8 @@ def test_closing_ends_all_who_wait(stage: Stage) -> None:
 def test_an_extended_lease_is_not_passed_on(stage: Stage) -> None:
     """The one that follows asked for another ttl: it gets a grant of its own."""
     hands = stage.begin(2)
-    hands[0].has_it().extend(30)
+    lease = hands[0].has_it()
+    stage.do(lambda _: lease.extend(30))
     hands[0].let_go()
     (grant,) = (hands[1].has_it(), *look(stage.spy, "job").holders)[1:]
     assert grant.ttl_ms == TTL * 1000 and grant.owner == hands[1].lease.owner
@@ -280,7 +384,8 @@ def test_a_ticket_is_good_for_a_passed_lease(stage: Stage) -> None:
     """It names the grant as the store knows it."""
     hands = stage.begin(2)
     hands[0].let_go()
-    ticket = hands[1].has_it().transfer()
+    lease = hands[1].has_it()
+    ticket = stage.do(lambda _: lease.transfer())
     with leasehold.connect(stage.spy) as other:
         adopted = other.adopt(ticket)
         assert adopted.fence > hands[1].lease.fence and adopted.release()
@@ -294,11 +399,7 @@ def test_a_wait_that_is_over(stage: Stage) -> None:
     hands = stage.begin(2)
     (impatient,) = stage.crew.come(wait=5)
 
-    def enter() -> None:
-        with stage.hold.lock("job", ttl=TTL, wait=5):
-            pass
-
-    with elsewhere(enter) as outcome:
+    with elsewhere(lambda: stage.within(wait=5)) as outcome:
         until(lambda: waiting(stage.spy, "job") == 3, "both wait")
         stage.clock.advance(6)
         with pytest.raises(NotAcquired, match="which is this process") as info:
@@ -315,27 +416,72 @@ def test_the_leader_gives_up(stage: Stage) -> None:
     stage.clock.advance(6)
     assert leader.released.result(30) is False
     until(lambda: len(look(stage.spy, "job").queue) == 1, "the next one claims")
-    assert stage.first is not None
-    stage.first.release()
+    stage.release_first()
     assert second.has_it().state == "held"
 
 
-def test_a_time_out_in_the_moment_of_the_pass(stage: Stage) -> None:
-    """It was passed to one whose wait was just over: it has it."""
-    stage.begin(1)
-    (impatient,) = stage.crew.come(wait=5)
-    transitions = stage.hold._engine.watchdog.transitions
-    with transitions:  # nothing is decided for it before both have happened
+def test_a_wait_is_over_and_the_lease_comes_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is passed to one whose wait is over, before it has withdrawn: it has it, and passes it on."""
+    (holder,) = stage.begin(1)
+    impatient, following = (*stage.crew.come(wait=5), *stage.crew.come())
+    late = threading.Event()
+    look_around = cohorts._look
+
+    def noticed(engine: Any, member: Any, until_: float) -> None:
+        if member.give_up is not None and engine.clock.now() >= member.give_up:
+            late.set()
+        look_around(engine, member, until_)
+
+    monkeypatch.setattr(cohorts, "_look", noticed)
+
+    def pass_on(_: Any) -> Any:
         stage.clock.advance(5.1)
-    stage.crew.hands[0].let_go()
-    until(lambda: impatient.released.done() or impatient.lease is not None, "it knows")
-    assert impatient.lease is None or impatient.lease.state == "held"
+        if stage.loop is None:  # a task cannot run between these two lines
+            until(late.is_set, "it is about to withdraw")
+        return holder.lease.release()
+
+    with ExitStack() as stack:
+        if stage.loop is None:
+            stack.enter_context(stage.hold._engine.watchdog.transitions)
+        assert stage.do(pass_on) is True
+    assert impatient.has_it().state == "held" and impatient.lease.fence > holder.lease.fence
+    claims = len(stage.spy.of(Claim))
+    assert impatient.let_go() is True and following.has_it().fence > impatient.lease.fence
+    assert len(stage.spy.of(Claim)) == claims and following.let_go() is True
+    nothing_is_left_of_it(stage)
+
+
+@pytest.mark.parametrize("followers", [0, 1])
+def test_a_wait_is_over_and_the_withdrawal_comes_first(stage: Stage, followers: int) -> None:
+    """It withdraws while the store is asked for the fence that it would have got: the next one gets the lease, or the
+    store does."""
+    (holder,) = stage.begin(1)
+    with elsewhere(lambda: stage.within(wait=5)) as outcome:
+        until(lambda: waiting(stage.spy, "job") == 1, "it waits")
+        following = stage.crew.come(followers) if followers else []
+        stage.before_the_answer(Renew, lambda: stage.clock.advance(5.1), lambda: waiting(stage.spy, "job") == followers)
+        assert holder.let_go() is True
+        with pytest.raises(NotAcquired, match="job"):
+            outcome()
+    assert len(stage.reservations()) == 1
+    for hand in following:
+        assert hand.has_it().fence > holder.lease.fence and hand.let_go() is True
+    nothing_is_left_of_it(stage)
+    free = stage.do(lambda hold: hold.lock("job", ttl=TTL).try_acquire())
+    assert free.fence > holder.lease.fence and len(stage.spy.of(Claim)) == 3
+
+
+def nothing_is_left_of_it(stage: Stage) -> None:
+    """Nobody holds it, nobody waits for it: neither in the store nor here."""
+    engine = stage.hold._engine
+    until(lambda: nothing_left(stage.spy, "job") and not engine.cohorts, "it is free")
+    assert not engine.watchdog.passing and not waiting(stage.spy, "job")
 
 
 def test_one_try_never_joins(stage: Stage) -> None:
     """``wait=0`` asks the store, which says who holds."""
     stage.begin(2)
-    assert stage.hold.lock("job", ttl=TTL).try_acquire() is None and waiting(stage.spy, "job") == 1
+    assert stage.do(lambda hold: hold.lock("job", ttl=TTL).try_acquire()) is None and waiting(stage.spy, "job") == 1
 
 
 @pytest.mark.parametrize(
@@ -345,7 +491,7 @@ def test_what_is_not_alike_claims_for_itself(stage: Stage, options: dict[str, An
     """Another ttl, a door that stays closed, a lease that is not renewed: these wait in the store."""
     stage.begin(2)
     before = len(look(stage.spy, "job").queue)
-    different = Crew(stage.hold)
+    different = stage.more()
     (one,) = different.come(**options)
     assert len(look(stage.spy, "job").queue) == before + 1
     for hand in stage.crew.hands:
@@ -355,15 +501,34 @@ def test_what_is_not_alike_claims_for_itself(stage: Stage, options: dict[str, An
     different.end()
 
 
+@pytest.mark.parametrize("options", [{"at_least": 1}, {"delay": 1}, {"renew": False}])
+def test_what_cannot_pass_does_not_pass_among_its_like(stage: Stage, options: dict[str, Any]) -> None:
+    """All of them have the same lock, and yet each has a claim of its own in the store, and no fence is reserved."""
+    claims = len(stage.spy.of(Claim))
+    crew = stage.more(alike=False, ttl=TTL, **options)
+    hands = [hand for _ in range(3) for hand in crew.come()]
+    assert len(look(stage.spy, "job").queue) == 3 and not stage.hold._engine.cohorts
+    stage.release_first()
+    fences = []
+    for hand in hands:
+        fences.append(hand.has_it().fence)
+        (grant,) = look(stage.spy, "job").holders
+        assert (grant.owner, grant.fence) == (hand.lease.owner, hand.lease.fence)
+        stage.clock.advance(2)
+        hand.let_go()
+        stage.clock.advance(2)
+    assert fences == sorted(set(fences)) and len({op.owner for op in stage.spy.of(Claim)[claims:]}) == 3
+    assert not stage.reservations()
+    crew.end()
+
+
 def test_two_coordinators_of_one_process_are_strangers(stage: Stage) -> None:
     """Nothing is passed between them but by the store."""
     other = leasehold.connect(stage.spy)
     theirs = Crew(other, ttl=TTL)
     theirs.come(2)
     mine = stage.crew.come(2)
-    stage.clock.advance(0.001)
-    assert stage.first is not None
-    stage.first.release()
+    stage.release_first()
     fences = []
     for hand in (*theirs.hands, *mine):
         stage.clock.advance(0.001)
@@ -378,25 +543,12 @@ def test_a_thread_that_waits_for_itself(stage: Stage) -> None:
     """Who holds it already gets the error that says so, also where others of its process wait."""
     stage.begin(2)
 
-    def wrong() -> None:
-        with stage.hold.lock("job", ttl=TTL), stage.hold.lock("job", ttl=TTL):
-            pass
-
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            wrong()
-        except leasehold.InvalidRequest as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    until(lambda: waiting(stage.spy, "job") == 2, "it waits")
-    for hand in stage.crew.hands:
-        hand.let_go()
-    thread.join(30)
-    assert "would be waited for for ever" in str(failed[0])
+    with elsewhere(lambda: stage.within(depth=2)) as outcome:
+        until(lambda: waiting(stage.spy, "job") == 2, "it waits")
+        for hand in stage.crew.hands:
+            hand.let_go()
+        with pytest.raises(leasehold.InvalidRequest, match="would be waited for for ever"):
+            outcome()
 
 
 def test_a_leader_that_was_lost_is_replaced(stage: Stage) -> None:
@@ -448,10 +600,11 @@ def test_another_resource_stops_nothing(stage: Stage) -> None:
     hands[0].let_go()
     hands[1].has_it()
     stage.clock.advance(0.05)
-    assert stage.hold.lock("other", ttl=TTL).try_acquire() is not None
-    releases = len(stage.spy.of(Release))
+    assert stage.do(lambda hold: hold.lock("other", ttl=TTL).try_acquire()) is not None
+    claims = len(stage.spy.of(Claim))
     hands[1].let_go()
-    assert hands[2].has_it().state == "held" and len(stage.spy.of(Release)) == releases
+    assert hands[2].has_it().state == "held" and len(stage.spy.of(Claim)) == claims
+    assert [op.resource for op in stage.spy.of(Release)].count("job") == 1  # of the one that is not of the cohort
 
 
 def test_a_guard_that_has_seen_a_later_fence(stage: Stage) -> None:

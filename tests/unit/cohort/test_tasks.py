@@ -1,17 +1,22 @@
-"""A lease passes between the tasks of one process, and between its event loops; and what a fork makes of it."""
+"""A lease passes between the tasks of one process and between its event loops, but not between threads and tasks; and
+what a fork makes of it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import leasehold
 from leasehold._core.ops import Claim, Release
+from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
+from tests.support.crew import Crew, Loop
 from tests.support.lock import Spy, look, nothing_left, waiting
 from tests.support.waiting import PATIENCE, until, until_async
 
@@ -126,6 +131,79 @@ def test_two_loops_of_one_coordinator() -> None:
     assert fences == sorted(set(fences)) and len(fences) == 200
     assert len(spy.of(Claim)) < 200, "nothing was passed on"
     asyncio.run(hold.close())
+
+
+def test_threads_and_tasks_have_coordinators_of_their_own() -> None:
+    """A coordinator is for threads or for asyncio. Two of one process over one store are strangers: each has one claim
+    in it, and what passes between them goes by the store."""
+    clock = ManualClock()
+    spy = Spy(MemoryStore(clock))
+    loop = Loop()
+    threads, tasks = leasehold.connect(spy), leasehold.aio.connect(spy)
+    crews = [Crew(threads, ttl=TTL), Crew(tasks, loop=loop, ttl=TTL)]
+    first = threads.lock("job", ttl=TTL).acquire()
+    for crew in crews:
+        crew.come()
+        until(lambda: crew._hold._engine.cohorts, "it leads")  # noqa: B023 # called here
+    for crew in crews:
+        crew.come(2)
+    assert len(look(spy, "job").queue) == 2
+    clock.advance(0.001)  # fences are reserved up to the clock
+    assert first is not None and first.release()
+    hands = [*crews[0].hands, *crews[1].hands]
+    fences = []
+    for hand in hands:
+        clock.advance(0.001)
+        fences.append(hand.has_it().fence)
+        assert sum(one.lease is not None and one.lease.state == "held" for one in hands) == 1
+        assert hand.let_go() is True
+    assert fences == sorted(set(fences)) and len(spy.of(Claim)) == 3 and nothing_left(spy, "job")
+    for crew in crews:
+        crew.end()
+    threads.close()
+    loop.do(tasks.close)
+    loop.close()
+
+
+def test_threads_and_tasks_exclude_each_other() -> None:
+    """Both take turns at one lock on one store, again and again: one at a time, with growing fences."""
+    store = MemoryStore()
+    loop = Loop()
+    threads, tasks = leasehold.connect(store), leasehold.aio.connect(store)
+    inside: list[str] = []
+    turns: list[tuple[int, str]] = []
+
+    def work(lease: Any, kind: str) -> None:
+        inside.append(kind)
+        turns.append((lease.fence, kind))
+        assert inside == [kind]
+
+    def thread() -> None:
+        for _ in range(20):
+            with threads.lock("job", ttl=TTL) as lease:
+                work(lease, "thread")
+                time.sleep(0)
+                inside.pop()
+
+    async def task() -> None:
+        for _ in range(20):
+            async with tasks.lock("job", ttl=TTL) as lease:
+                work(lease, "task")
+                await asyncio.sleep(0)
+                inside.pop()
+
+    async def all_tasks() -> None:
+        await asyncio.gather(*[task() for _ in range(4)])
+
+    with ThreadPoolExecutor(4) as pool:
+        ends = [*[pool.submit(thread) for _ in range(4)], loop.start(all_tasks())]
+        for end in ends:
+            end.result(PATIENCE)
+    assert turns == sorted(set(turns)) and len(turns) == 160
+    assert [kind for _, kind in turns].count("task") == 80 and nothing_left(store, "job")
+    threads.close()
+    loop.do(tasks.close)
+    loop.close()
 
 
 def test_a_child_of_a_fork_has_no_cohort() -> None:
