@@ -221,7 +221,9 @@ async def prepare(
                 await ops.Defer(release, holding.ttl_ms / 1000)
             raise
         holding.apply_reply(renew, now, answer.reply, answer.at)
-        if isinstance(answer.reply, ops.Renewed):
-            cohort.reserved(answer.reply, answer.at, tells)
+        with holding.lock:
+            # It may be over by now, and the next of the cohort have a higher fence: then these are too low.
+            if isinstance(answer.reply, ops.Renewed) and cohort.holder is holding:
+                cohort.reserved(answer.reply, answer.at, tells)
         decision = cohort.decide(holding, answer.at, floor(), lingers)
     return decision in (PASS, KEEP)

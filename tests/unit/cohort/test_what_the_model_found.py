@@ -82,3 +82,16 @@ def test_asking_leaves_time_to_give_back() -> None:
     assert renew is not None
     assert renew.fences == MOST_PASSES
     assert renew.budget_ms <= 100
+
+
+def test_fences_that_arrive_after_the_next_grant_are_not_used() -> None:
+    """The one who asked stood still until its lease was over, and the next of the cohort has a higher fence."""
+    cohort, holding = held_by_a_cohort()
+    flow = prepare(cohort, holding, 1.0, lambda: FENCE)
+    assert isinstance(flow.send(None), ops.Renew)
+    _, following = held_by_a_cohort()
+    cohort.granted(following)
+    with pytest.raises(StopIteration) as end:
+        flow.send(ops.TimedReply(ops.Renewed(60_000, FENCE + 1, FENCE + MOST_PASSES, False), 1.0))
+    assert end.value.value is False
+    assert cohort.decide(following, 1.0, FENCE) == ASK, "nothing is reserved for the new grant"
