@@ -13,7 +13,6 @@ is over, when the store says that somebody else wants it, and with ``close()``.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Coroutine
 
@@ -23,6 +22,7 @@ from leasehold._core.holding import ALIVE
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.rules import EXCLUSIVE
 from leasehold._core.types import public_owner
+from leasehold._runtime import thread_wakeup
 from leasehold._runtime.engine import CLOSED, FORKED, Engine
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.sync import warn_in_event_loop
@@ -56,6 +56,9 @@ __all__ = [
 ]
 
 LOOK_EVERY = 1.0  # seconds after which a waiter checks that somebody is ahead of it
+# A thread that is woken by a descriptor may run, and release, before the one that woke it is back in the queue. With
+# fewer than these ahead of it nobody would be left to pass the lease to, and it would go back to the store.
+ENOUGH_AHEAD = 2
 
 
 # ---------------------------------------------------------------- waiters
@@ -98,24 +101,21 @@ class LocalWaiter(Member):
 class WaitingThread(LocalWaiter):
     """A thread."""
 
-    __slots__ = ("_asleep",)
+    __slots__ = ("_wakeup", "wake")
 
     def __init__(self, *fields: Any) -> None:
         LocalWaiter.__init__(self, *fields)
-        self._asleep = threading.Lock()  # held while nothing has woken it
-        self._asleep.acquire()
+        enough = len(self.cohort.waiting) >= ENOUGH_AHEAD
+        self._wakeup = thread_wakeup.take() if enough else thread_wakeup.LockWakeup()
+        self.wake = self._wakeup.wake
 
     def wait(self, engine: Engine) -> HeldLease | None:
-        return wait_on_thread(engine, self)
-
-    def wake(self) -> None:
-        try:
-            self._asleep.release()
-        except RuntimeError:  # it is awake already
-            pass
+        held = wait_on_thread(engine, self)
+        thread_wakeup.give_back(self._wakeup)
+        return held
 
     def sleep(self, seconds: float) -> None:
-        self._asleep.acquire(timeout=seconds)
+        self._wakeup.sleep(seconds)
 
     def gone(self) -> bool:
         return not self.anchor.is_alive()

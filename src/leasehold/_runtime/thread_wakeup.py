@@ -1,0 +1,104 @@
+"""How one thread wakes another that waits in a cohort.
+
+A ``threading.Lock`` is released with the interpreter in hand: the thread that it wakes finds the interpreter taken,
+sleeps once more, and is woken a second time. A write to a descriptor gives the interpreter away first, so the thread
+that is woken can run at once. Where there is no descriptor for it, a lock does the same, more slowly.
+
+A thread keeps its descriptor for its next wait. It is closed when neither the thread nor anybody who may still wake it
+refers to it: a write never goes to a descriptor that has become another file.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+
+from leasehold._core.light_typing import Any, Callable
+
+MOST = 128  # descriptors of a process for this: a program with more threads that wait needs the others itself
+_opened: set[int] = set()  # those of this process
+_plain_lock = threading.Lock  # as it was when this was loaded: gevent replaces it
+
+
+class LockWakeup:
+    """Wakes a thread by a lock. May be woken before it sleeps, and more than once."""
+
+    __slots__ = ("_asleep",)
+
+    def __init__(self) -> None:
+        self._asleep = threading.Lock()  # held while nothing has woken it
+        self._asleep.acquire()
+
+    def wake(self) -> None:
+        try:
+            self._asleep.release()
+        except RuntimeError:  # it is awake already
+            pass
+
+    def sleep(self, seconds: float) -> None:
+        self._asleep.acquire(timeout=seconds)
+
+
+class DescriptorWakeup:
+    """The same by a descriptor that counts."""
+
+    __slots__ = ("_descriptor", "_poll")
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        _opened.add(self._descriptor)
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        self._poll = poll.poll
+
+    def wake(self) -> None:
+        os.eventfd_write(self._descriptor, 1)
+
+    def sleep(self, seconds: float) -> None:
+        if self._poll(seconds * 1000):
+            os.eventfd_read(self._descriptor)  # back to 0
+
+    def __del__(self, close: Callable[[int], None] = os.close, opened: set[int] = _opened) -> None:
+        if self._descriptor >= 0:
+            opened.discard(self._descriptor)
+            close(self._descriptor)
+
+
+class _Kept(threading.local):
+    """What the calling thread keeps for its next wait."""
+
+    wakeup: DescriptorWakeup | None = None
+
+
+_kept = _Kept()
+
+
+def take() -> DescriptorWakeup | LockWakeup:
+    """A wakeup for the calling thread. A signal handler that waits inside a wait gets another one."""
+    wakeup, _kept.wakeup = _kept.wakeup, None
+    if wakeup is not None:
+        return wakeup
+    if threading.Lock is _plain_lock and len(_opened) < MOST:
+        try:
+            return DescriptorWakeup()
+        except (OSError, AttributeError):  # no descriptor is left; or not Linux
+            pass
+    return LockWakeup()
+
+
+def give_back(wakeup: Any) -> None:
+    """The calling thread has done with it. A late wake ends its next sleep too soon, and it looks and sleeps again."""
+    if type(wakeup) is DescriptorWakeup:
+        _kept.wakeup = wakeup
+
+
+def _forked() -> None:
+    """The child and its parent have the same descriptor: one would sleep through what the other was woken for."""
+    global _kept
+    _kept = _Kept()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forked)
