@@ -101,18 +101,20 @@ class LocalWaiter(Member):
 class WaitingThread(LocalWaiter):
     """A thread."""
 
-    __slots__ = ("_wakeup", "wake")
+    __slots__ = ("_wakeup",)
 
     def __init__(self, *fields: Any) -> None:
         LocalWaiter.__init__(self, *fields)
         enough = len(self.cohort.waiting) >= ENOUGH_AHEAD
         self._wakeup = thread_wakeup.take() if enough else thread_wakeup.LockWakeup()
-        self.wake = self._wakeup.wake
 
     def wait(self, engine: Engine) -> HeldLease | None:
         held = wait_on_thread(engine, self)
         thread_wakeup.give_back(self._wakeup)
         return held
+
+    def wake(self) -> None:
+        self._wakeup.wake()
 
     def sleep(self, seconds: float) -> None:
         self._wakeup.sleep(seconds)

@@ -164,7 +164,9 @@ def _many_threads(hold: leasehold.Leasehold) -> None:
                 most[0] = max(most[0], len(thread_wakeup._opened) - before)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
+    threads[0].start()
+    until(lambda: hold.inspect("rebuild", "nl").waiters, "a leader")
+    for thread in threads[1:]:
         thread.start()
     until(lambda: len(thread_wakeup._opened) > before)
     holds_all.release()
