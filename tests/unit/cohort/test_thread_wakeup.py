@@ -165,7 +165,7 @@ def _many_threads(hold: leasehold.Leasehold) -> None:
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     threads[0].start()
-    until(lambda: hold.inspect("rebuild:nl").waiters, "a leader")
+    until(lambda: hold._engine.cohorts, "a cohort")
     for thread in threads[1:]:
         thread.start()
     until(lambda: len(thread_wakeup._opened) > before)
