@@ -247,6 +247,8 @@ class LocalCohort(Cohort):
             held.take_back()
             raise
         engine.watchdog.linger(self)
+        engine.unlist(held)
+        held.drop_references()
         return True
 
     def take_kept(self, engine: Engine, name: Name, options: Options, anchor: Any) -> HeldLease | None:
