@@ -5,7 +5,8 @@ run. Fairness is the most turns of a party divided by the fewest; 1 is fair."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ CONTENDERS: dict[str, Peer] = {
 TASKS = "64 tasks of one process on one lock, beside 64 threads of python-redis-lock"
 PROCESSES = "8 processes on one lock"
 CREWS = "8 processes with 8 threads each on one lock"
+CREW_KINDS = "Leasehold, 8 processes with 8 threads each: handoffs by kind"
+ACROSS, FIRST, FURTHER = "to another process", "first within a process: asks for fences", "further within a process"
+KINDS = (ACROSS, FIRST, FURTHER)
 BOUND = "64 threads of one process and 8 other processes on one lock"
 LOCAL, REMOTE = range(1, 65), range(65, 73)  # the parties of the latter
 REMOTE_WAIT, LOCAL_WAIT = f"{WAIT_SHARES}, of the 8", f"{WAIT_SHARES}, of the 64"
@@ -98,7 +102,25 @@ def crews(setup: Setup) -> Result:
         found = race.compete(setup, _racers(setup, server, crowd), 64)
     rows = race.race_rows(CREWS, found, PYTHON_REDIS_LOCK)
     shares = {name: [one.wait_shares() for one in many] for name, many in found.items()}
-    return Result([*rows, *compare(CREWS, WAIT_SHARES, shares)])
+    return Result([*rows, *compare(CREWS, WAIT_SHARES, shares), *_by_kind(found[OURS])])
+
+
+def _by_kind(results: Sequence[race.Result]) -> list[Row]:
+    """How long each kind of handoff takes between those crews, and its part of the time of all."""
+    medians: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    parts: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for one in results:
+        took: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        crews = [(party - 1) // 8 for party, _ in one.waits]
+        if len(crews) != len(one.took_us):
+            raise RuntimeError("a party had two turns in a row: which handoff is whose cannot be told")
+        for place in range(2, len(crews)):
+            before, last, this = crews[place - 2 : place + 1]
+            took[FURTHER if before == last == this else FIRST if last == this else ACROSS].append(one.took_us[place])
+        for kind, many in took.items():
+            medians[kind].append(statistics.median(many))
+            parts[kind].append(100 * sum(many) / sum(one.took_us))
+    return compare(CREW_KINDS, "p50, µs", medians) + compare(CREW_KINDS, "% of the time", parts)
 
 
 def bounded(passes: int) -> str:
