@@ -17,6 +17,7 @@ from leasehold.cli.inspection import id_hash, in_use, located, row
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.terminal import columns_of_terminal, echo, fits, paint, table_lines
 from leasehold.coordinator import Leasehold
+from leasehold.coordinator.operators import pattern_of
 from leasehold.errors import InvalidRequest, LeaseholdError
 from leasehold.primitives.inspection import Inspection
 
@@ -59,6 +60,7 @@ def ls(
     pause = None if watch is None else _pause(watch, pattern)
     try:
         with open_hold(url, namespace) as hold:
+            check_pattern(hold, pattern)
             listing = Listing(hold, place_of(hold, url), pattern, order, long, as_json, everything)
             if pause is None:
                 listing.show(listing.found())
@@ -83,6 +85,14 @@ def pause_of(text: str, option: str) -> float:
     if pause <= 0:
         raise InvalidRequest(f"{option} must be above zero: it is how long the store is left alone between two looks")
     return max(pause, LEAST_PAUSE)
+
+
+def check_pattern(hold: Leasehold, pattern: str) -> None:
+    """Before the first look: one that is tried again and again would call a wrong pattern a store that is away."""
+    try:
+        pattern_of(hold, pattern)
+    except InvalidRequest as error:
+        raise failed(error) from error
 
 
 class Listing:

@@ -73,8 +73,15 @@ def resource_names_of(hold: Any, resource: Resource) -> list[Name]:
 def pattern_of(hold: Any, pattern: object) -> tuple[str, str]:
     """The prefix of this namespace, and the pattern below it. A pattern may begin with the namespace, as the names that
     a scan shows do. Without a namespace the scan covers the whole store."""
-    if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_NAME_BYTES:
-        raise InvalidRequest(f"a pattern is text such as 'report-export:*', of at most {MAX_NAME_BYTES} characters")
+    if not isinstance(pattern, str):
+        raise InvalidRequest(f"a pattern is text such as 'report-export:*', not {type(pattern).__name__}")
+    if not pattern:
+        raise InvalidRequest("the pattern is empty, and would match nothing: '*' matches everything")
+    if len(pattern) > MAX_NAME_BYTES:
+        raise InvalidRequest(
+            f"the pattern has {len(pattern)} characters, and no name more than {MAX_NAME_BYTES}: shorten it with a *, "
+            "as in 'report-export:*'"
+        )
     here = f"{hold._namespace}/" if hold._namespace else ""
     return here, pattern if pattern.startswith(here) else here + pattern
 

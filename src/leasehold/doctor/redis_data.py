@@ -61,7 +61,8 @@ def check_persistence(server: Server) -> list[Finding]:
         if info.get(field, "ok") != "ok"
     ]
     if info["aof_enabled"] == "1":
-        return [*failing, _append_only(found.setting("appendfsync"))]
+        fsync = found.setting("appendfsync")
+        return [*failing, _append_only(fsync), *_early_confirmation(info, fsync)]
     return [*failing, _snapshots(found)]
 
 
@@ -91,6 +92,24 @@ def _append_only(fsync: str | None) -> Finding:
         "A command is written before it is answered, and reaches the disk within a second. Where that is too much: "
         "appendfsync always, or a store with consensus",
     )
+
+
+def _early_confirmation(info: dict[str, str], fsync: str | None) -> list[Finding]:
+    """Of every Valkey: it was seen with 9.1.2, and no version is known in which it was repaired, as it was in Redis
+    (redis/redis pull request 13793)."""
+    if "valkey_version" not in info or fsync != "everysec":
+        return []
+    return [
+        warning(
+            "waitaof",
+            f"Valkey {info['valkey_version']} with appendfsync everysec may confirm WAITAOF before the disk has the "
+            "write",
+            "A lease with durability='fsync' is believed up to a second too early, and a power cut in that second "
+            "loses it: another claim can then be granted. Valkey 9.1.2 was seen to do so",
+            "CONFIG SET appendfsync always, and the same in valkey.conf. Nothing is to be done if no program asks for "
+            "durability='fsync'",
+        )
+    ]
 
 
 def _snapshots(found: Facts) -> Finding:

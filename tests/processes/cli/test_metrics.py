@@ -157,6 +157,23 @@ def test_a_cron(desk: Desk) -> None:
 
 
 @slow
+def test_a_cron_that_is_started_again(desk: Desk) -> None:
+    """The next process has the last success at once, long before a tick of its own: it is read from the history."""
+    success = ("leasehold_cron_last_success_timestamp_seconds", "job")
+    assert desk.run("cron", EACH_SECOND, "job", "--runs", "1", "--metrics-file", "a.prom", "--", "true").returncode == 0
+    process = desk.start(
+        "cron", "0 0 29 2 *", "job", "--metrics-file", "b.prom", "--", "true", env=startup(desk, OFTEN)
+    )
+    path = desk.path("b.prom")
+    desk.until(lambda: success in written(path), process)
+    process.send_signal(signal.SIGTERM)
+    desk.ended(process)
+    found = written(path)
+    assert found[success] == written(desk.path("a.prom"))[success] > 1_700_000_000
+    assert ("leasehold_cron_total", "job", "ok") not in found, "it has run nothing itself"
+
+
+@slow
 def test_an_election(desk: Desk) -> None:
     """The file says who leads while it does, and that it does so no more when it has ended."""
     process = desk.start(

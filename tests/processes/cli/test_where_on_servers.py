@@ -1,13 +1,19 @@
-"""``status``, ``ls`` and ``inspect`` on every store that has a server: where it is, what it is, and that it is away."""
+"""``status``, ``ls``, ``inspect``, ``top`` and ``doctor`` on every store that has a server: where it is, what it is,
+and that it is away."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from typing import Any
 
 import pytest
 
 import leasehold
+from leasehold.cli.coordinator import place_of
+from leasehold.cli.top.screen import Top
+from leasehold.doctor import trial
 from tests.support.cli.typed import typed
 from tests.support.waiting import until
 
@@ -43,9 +49,24 @@ def counts(url: str) -> bool:
             return False
 
 
+async def picture(hold: leasehold.Leasehold, url: str, text: str) -> list[str]:
+    """The lines of ``top`` as soon as it shows this text."""
+    top = Top(hold, place_of(hold, url), "*", "name", 0.2)
+    async with top.run_test(size=(80, 24)) as pilot:
+        give_up = time.monotonic() + 60
+        while True:
+            strips = top.screen._compositor.render_strips()
+            lines = ["".join(segment.text for segment in strip) for strip in strips]
+            if any(text in line for line in lines):
+                return lines
+            assert time.monotonic() < give_up, "\n".join(lines)
+            await pilot.pause(0.05)
+
+
 @pytest.mark.parametrize(("fixture", "version"), SERVERS.items(), ids=list(SERVERS))
-def test_where(fixture: str, version: str, request: pytest.FixtureRequest) -> None:
-    """Each says its address, without a login, and its version; a resource is found by its hash."""
+def test_where(fixture: str, version: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each says its address, without a login, and its version; a resource is found by its hash; ``top`` draws it, and
+    ``doctor`` examines the same place."""
     server: Any = request.getfixturevalue(fixture)
     url = server if isinstance(server, str) else server.url
     ttl = 1.5 if fixture == "redlock_servers" else 30.0
@@ -63,6 +84,14 @@ def test_where(fixture: str, version: str, request: pytest.FixtureRequest) -> No
         assert (first, row.split()[0]) == (f"In {hold.store}, namespace where:", "where/report:42")
         shown = typed("inspect", "--id-hash", lease.log_context()["id_hash"], *options).out
         assert shown.splitlines()[:2] == ["where/report:42", f"  store      {hold.store}, namespace where"]
+        with leasehold.connect(url, namespace="where") as operator:
+            lines = asyncio.run(picture(operator, url, "1 held  0 waiting"))
+        assert lines[0].split()[:2] == ["leasehold", "top"] and lines[4].split()[0] == "where/report:42"
+        monkeypatch.setattr(trial, "PAIRS", 5)
+        done = typed("doctor", "--json", *options)
+        found = json.loads(done.out)
+        assert (found["store"], found["reachable"], bool(found["latency"])) == (document["store"], True, True)
+        assert done.code == (found["worst"] == "problem"), found
 
 
 @pytest.mark.parametrize(

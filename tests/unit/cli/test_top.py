@@ -396,3 +396,21 @@ def test_it_leaves_the_store_alone_between_two_looks(every: str) -> None:
         patch.setattr("leasehold.cli.top.sys", SimpleNamespace(stdin=terminal, stdout=terminal))
         done = typed("top", "--url", "memory://", f"--every={every}")
     assert (done.code, done.out, "--every must " in done.err) == (2, "", True), done
+
+
+@each(
+    ("pattern", "why"),
+    [
+        ("", "the pattern is empty, and would match nothing: '*' matches everything"),
+        ("x" * 513, "the pattern has 513 characters, and no name more than 512: shorten it with a *"),
+    ],
+)
+def test_a_pattern_that_is_none(pattern: str, why: str) -> None:
+    """2, with what to type, before anything is drawn: the store has nothing to do with it, and is not called
+    unavailable."""
+    terminal = SimpleNamespace(isatty=lambda: True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("leasehold.cli.top.sys", SimpleNamespace(stdin=terminal, stdout=terminal))
+        patch.setattr(Top, "run", lambda _: pytest.fail("the screen is opened"))
+        done = typed("top", pattern, "--url", "redis://127.0.0.1:1")
+    assert (done.code, done.out, why in done.err, "unavailable" in done.err) == (2, "", True, False), done

@@ -214,6 +214,8 @@ def test_hashes_of_hidden_ids(url: str) -> None:
         (["ls", "--watch", "0"], "--watch must be above zero: it is how long the store is left alone"),
         (["ls", "--watch=0s"], "--watch must be above zero"),
         (["ls", "--watch=nan"], "--watch must be a finite number of seconds\n"),
+        (["ls", ""], "the pattern is empty, and would match nothing: '*' matches everything"),
+        (["ls", "x" * 513, "--watch"], "the pattern has 513 characters, and no name more than 512: shorten it"),
         (["ls", "--sort", "colour"], "'colour' is not one of 'name', 'age', 'remaining', 'waiters'"),
     ],
 )

@@ -29,7 +29,9 @@ from leasehold.observe.events import (
 from leasehold.observe.prometheus import PrometheusObserver
 from leasehold.patterns import AsyncJobs, Jobs, KeyReused
 from leasehold.patterns.cron.cron import CronOptions
+from leasehold.patterns.cron.history import history
 from leasehold.patterns.cron.schedule import Schedule
+from leasehold.patterns.cron.state import KEPT, Run
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.observe.stage import Listener
@@ -186,13 +188,18 @@ class Minutes:
     def run(self, minutes: float, outcome: str | None = "ok", took: float = 2.0) -> None:
         """So much later: run what is due, with this outcome; None: the process dies."""
         self.time.moment += minutes * 60
-        history = self.options.run_history
+        known = self.options.run_history
         with self.options.lock(0) as lease:
-            claimed = finish(history.claim(lease, self.since))
+            claimed = finish(known.claim(lease, self.since))
             assert claimed is not None
             self.time.moment += took
             if outcome is not None:
-                assert finish(history.settle(claimed, outcome))
+                assert finish(known.settle(claimed, outcome))
+
+    def runs(self) -> list[Run]:
+        """The whole history, the newest first."""
+        known = self.options.run_history
+        return finish(history(known.flavour, known.results, self.options.lock(None), KEPT + 10))
 
 
 def test_cron_runs(hold: leasehold.Leasehold, heard: Listener) -> None:
@@ -216,6 +223,26 @@ def test_another_process_knows_of_the_last_success(
     heard.clear()
     finish(cron.options.run_history.due(cron.since))
     assert heard.events == [before]
+
+
+def test_the_last_success_outlives_the_history(hold: leasehold.Leasehold, heard: Listener) -> None:
+    """A cron that has failed for longer than its history reaches back is overdue also for a process that was just
+    started; the next success takes its place."""
+    cron = Minutes(hold, heard)
+    cron.run(1)
+    (success,) = {one.ended for one in heard.of(CronSucceeded)}
+    for _ in range(KEPT + 10):
+        cron.run(1, "error", took=0)
+    heard.clear()
+    finish(cron.options.run_history.due(cron.since))
+    assert [one.ended for one in heard.of(CronSucceeded)] == [success]
+    runs = cron.runs()
+    assert [one.outcome for one in runs] == ["error"] * (KEPT - 1) + ["ok"]
+    cron.run(1)
+    for _ in range(KEPT):
+        cron.run(1, "error", took=0)
+    (later,) = [one for one in cron.runs() if one.outcome == "ok"]
+    assert later.tick > runs[0].tick
 
 
 def test_cron_ticks_that_are_not_run(hold: leasehold.Leasehold, heard: Listener) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from leasehold.cli.coordinator import failed, open_hold, place_of
-from leasehold.cli.listing import pause_of
+from leasehold.cli.listing import check_pattern, pause_of
 from leasehold.cli.output import CommandEnded, ExitCode
 from leasehold.errors import LeaseholdError
 
@@ -32,6 +32,7 @@ def top(
         text = "top needs textual. Please type:  pip install 'leasehold[top]'"
         raise CommandEnded(ExitCode.CONFIG, "failed", text) from error
     with open_hold(url, namespace) as hold:
+        check_pattern(hold, pattern)
         screen = Top(hold, place_of(hold, url), pattern, order, pause, everything)
         screen.run()
     if screen.return_code:

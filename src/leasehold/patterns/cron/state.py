@@ -66,8 +66,14 @@ class CronState(NamedTuple):
     lines: tuple[RunRecord, ...] = ()
 
     def with_lines(self, more: Iterable[RunRecord]) -> CronState:
-        """With more lines. The oldest are dropped."""
-        return self._replace(lines=(*self.lines, *more)[-KEPT:])
+        """With more lines. The oldest are dropped, but not the last success: a process that was just started has it
+        from here, and it matters most after a hundred failures."""
+        lines = (*self.lines, *more)
+        kept = lines[-KEPT:]
+        if all(line.outcome != OK for line in kept):
+            success = [line for line in lines[:-KEPT] if line.outcome == OK][-1:]
+            kept = (*success, *kept[len(success) :])
+        return self._replace(lines=kept)
 
     def ended(self, tick: int, fence: int, outcome: str, at: float | None = None, error: str = "") -> CronState:
         """With the outcome of the run that began under this fence."""
