@@ -128,6 +128,7 @@ def test_a_section_without_a_row() -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_warning_can_be_due() -> None:
     """No sentence is left over, and a case that is in order has none but those that it must have."""
     more = [Need.of({"protects": "efficiency", "duplicates": "harmless", field: True}) for field in

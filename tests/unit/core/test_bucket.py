@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import leasehold
 from leasehold import InvalidRequest, bucket
+from tests.support.examples import examples
 from tests.support.tables import each
 
 # Programs that run at the same time, of any version and language, must agree: a row is added, never changed.
@@ -77,7 +78,7 @@ def test_every_process_agrees() -> None:
     assert printed == {f"{[bucket(one, 97) for one in (1, 'x', 'é')]}\n"}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.text(min_size=1) | st.integers(-(2**64), 2**64) | st.uuids(), st.integers(1, 2**20))
 def test_it_lies_in_the_range(written: Any, n: int) -> None:
     """And ids that are one in names are one here."""

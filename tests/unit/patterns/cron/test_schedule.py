@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.patterns.cron.schedule import ALIASES, Schedule
+from tests.support.examples import examples
 from tests.support.tables import each
 
 AMSTERDAM, NEW_YORK = "Europe/Amsterdam", "America/New_York"
@@ -71,7 +72,7 @@ def test_a_question_in_the_hour_that_comes_twice() -> None:
 
 @each("zone", ["UTC", AMSTERDAM, NEW_YORK, "America/Havana", "Asia/Kathmandu"])
 @each("expression", ["*/7 * * * *", "30 2 * * *", "0,30 1-3 * * *", "15 */2 * * *"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_everybody_sees_the_same_ticks(data: st.DataObject, zone: str, expression: str) -> None:
     """Whenever one begins to look, between the same two ticks, the next one is the same."""

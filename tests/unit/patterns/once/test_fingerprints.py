@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from leasehold.patterns.once.fingerprint import Fingerprint
+from tests.support.examples import examples
 
 
 class Colour(StrEnum):
@@ -102,7 +103,7 @@ def turned(value: Any) -> Any:
 
 
 @given(bodies, bodies)
-@settings(max_examples=40, deadline=None)  # a busy machine is no failure
+@settings(max_examples=examples(40))
 def test_alike_when_they_are_the_same(one: Any, other: Any) -> None:
     """Whatever they are made of: the order of keys does not matter, and everything else does."""
     assert digest(one) == digest(turned(one))
