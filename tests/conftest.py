@@ -65,6 +65,5 @@ gc.disable()  # nothing is garbage while tests are collected
 
 def pytest_collection_finish() -> None:
     """Ten thousand tests stay until the end: whoever collects garbage, and every child that is forked, leaves them."""
-    gc.collect()
     gc.freeze()
     gc.enable()

@@ -102,14 +102,14 @@ def test_it_spreads_evenly(spread: str, n: int) -> None:
     assert len(found) == n
 
 
-@pytest.mark.parametrize("n", [0, -1, 2**20 + 1, 2.0, "16", None, True])
+@each("n", [0, -1, 2**20 + 1, 2.0, "16", None, True])
 def test_a_bad_number_of_buckets_is_refused(n: Any) -> None:
     """Between 1 and 2**20."""
     with pytest.raises(InvalidRequest, match="number of buckets"):
         bucket("x", n)
 
 
-@pytest.mark.parametrize("written", [None, True, 1.5, b"x", "", "\ud800", [], 1 << 1024], ids=ascii)
+@each("written", [None, True, 1.5, b"x", "", "\ud800", [], 1 << 1024], ids=ascii)
 def test_a_bad_id_is_refused(written: Any) -> None:
     """By the rules of names, before there is a number."""
     with pytest.raises(InvalidRequest, match="id "):

@@ -9,12 +9,12 @@ from enum import IntEnum, StrEnum
 from typing import Any
 from uuid import UUID
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from leasehold.patterns.once.fingerprint import Fingerprint
 from tests.support.examples import examples
+from tests.support.tables import each
 
 
 class Colour(StrEnum):
@@ -50,7 +50,7 @@ def test_no_two_are_alike() -> None:
     assert len(set(digests)) == len(DIFFERENT)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
