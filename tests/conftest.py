@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.examples import QUICK
 from tests.support.hard_limit import HardLimit
 from tests.support.repeats import Repeats
 
@@ -28,7 +29,12 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
 
 # How long an example takes, or to draw it, says how busy the machine is.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("busy"), max_examples=QUICK)
 settings.load_profile("busy")
+
+# The authorities that a TLS context trusts by default: one in place of those of the system, which take OpenSSL 30
+# milliseconds to read, again for each context. Tests name the authorities of their servers themselves.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "authority.pem")
 
 
 def memory_for_folders() -> str:
@@ -50,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """A run comes to its end, whatever hangs, and a server that misbehaves once does not fail it."""
     config.pluginmanager.register(HardLimit(soak=config.getoption("-m") == "soak"))
     config.pluginmanager.register(Repeats(Path(__file__).parent))
+    if "not slow" in config.getoption("-m"):
+        settings.load_profile("quick")  # before modules are imported, since decorators take their settings from it
 
 
 gc.disable()  # nothing is garbage while tests are collected
@@ -57,6 +65,5 @@ gc.disable()  # nothing is garbage while tests are collected
 
 def pytest_collection_finish() -> None:
     """Ten thousand tests stay until the end: whoever collects garbage, and every child that is forked, leaves them."""
-    gc.collect()
     gc.freeze()
     gc.enable()

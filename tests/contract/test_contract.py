@@ -32,6 +32,7 @@ from tests.support.servers.sentinel import SentinelServer
 from tests.support.waiting import until
 
 TICKET = "a ticket"
+QUICK = "not slow and not soak"  # what `make quick` selects
 
 
 def transferred(hold: Any) -> Any:
@@ -199,7 +200,16 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     scene.close()
 
 
-@pytest.mark.parametrize(("name", "scene"), [parameter(*one) for one in PLAYED], indirect=["scene"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every case on every way to a store. Where slow ones would be deselected, thousands are not even made."""
+    if metafunc.function is not test_contract:
+        return
+    played = [parameter(*one) for one in PLAYED]
+    if metafunc.config.getoption("-m") == QUICK:
+        played = [one for one in played if not one.marks]
+    metafunc.parametrize(("name", "scene"), played, indirect=["scene"])
+
+
 def test_contract(name: str, scene: Scene) -> None:
     """The case holds on this store, reached in this way, in this flavour; or the store states that it cannot do it, and
     says so to whoever tries."""

@@ -34,7 +34,7 @@ TOOL = {
 }
 
 
-@pytest.mark.parametrize("name", SIX)
+@each("name", SIX)
 def test_the_six_cases(name: str) -> None:
     """Each case says in its four columns exactly what the table says, and which tool that is."""
     verdict = leasehold.advise(CASES[name])
@@ -50,7 +50,7 @@ def test_there_are_no_more_and_no_less() -> None:
         CASES["daily-invoices"]
 
 
-@pytest.mark.parametrize("name", SIX)
+@each("name", SIX)
 def test_every_answer_of_a_case_is_given(name: str) -> None:
     """A case leaves nothing open, so that nothing in it is a guess."""
     assert not [reason for reason in advise(CASES[name]).reasons if "not known" in reason]
@@ -159,7 +159,7 @@ REACH: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("use", REACH)
+@each("use", REACH)
 def test_how_far_each_mechanism_carries(use: str) -> None:
     """Each row of that table: one Redis, Redlock, consensus or a database."""
     answers, expected = REACH[use]

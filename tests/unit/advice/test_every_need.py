@@ -54,6 +54,7 @@ def verdict_of(answers: dict[str, Any]) -> Verdict | None:
         return None
 
 
+@pytest.mark.slow
 def test_every_combination_is_decided_or_refused() -> None:
     """There is a rule for every need, no rule is hidden behind those above it, and some answers are refused."""
     every = needs()
@@ -61,6 +62,7 @@ def test_every_combination_is_decided_or_refused() -> None:
     assert 0 < len(every) < len(list(combinations()))
 
 
+@pytest.mark.slow
 def test_correctness_is_never_left_to_a_lease() -> None:
     """Where correctness is at stake, a lease never comes out alone: something else refuses the second."""
     for need in needs():
@@ -84,6 +86,7 @@ SYSTEMS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_only_what_connect_opens_is_recommended() -> None:
     """Whatever the need, each system that it is sent to is in the list of those that connect opens."""
     failover = [replace(need, survives_failover=True) for need in needs()[::7]]
@@ -93,6 +96,7 @@ def test_only_what_connect_opens_is_recommended() -> None:
     assert named == {"redis", "sentinel", "cluster", "postgresql", "etcd", "zookeeper"} <= set(OPENED)
 
 
+@pytest.mark.slow
 def test_consensus_is_for_leases_that_must_not_be_forgotten() -> None:
     """A lease that only saves work needs no majority, unless somebody says so; where nothing else could refuse the
     second writer, it is etcd or ZooKeeper."""
@@ -130,6 +134,7 @@ def test_nonsense_is_refused(answers: dict[str, Any]) -> None:
 CAREFUL = {"idempotent": False, "downstream_fences": False, "durable_state": False, "steps": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", CAREFUL)
 def test_unknown_is_the_careful_answer(field: str) -> None:
     """Who does not know whether something helps is advised as if it did not."""
@@ -138,6 +143,7 @@ def test_unknown_is_the_careful_answer(field: str) -> None:
             assert decide(need).columns == decide(replace(need, **{field: CAREFUL[field]})).columns  # type: ignore[arg-type]  # by name
 
 
+@pytest.mark.slow
 def test_unknown_duplicates_are_as_bad_as_can_be() -> None:
     """Costly where work is at stake, wrong where correctness is."""
     for need in needs():

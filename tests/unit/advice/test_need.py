@@ -87,7 +87,7 @@ CLASHES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("answers", "one", "other"), CLASHES, ids=lambda part: part if isinstance(part, str) else "")
+@each(("answers", "one", "other"), CLASHES, ids=lambda part: part if isinstance(part, str) else "")
 def test_contradictions(answers: dict[str, Any], one: str, other: str) -> None:
     """Two answers that cannot both be true are refused, and both are named."""
     with pytest.raises(InvalidRequest) as refused:
@@ -101,7 +101,7 @@ def test_every_contradiction_is_tested() -> None:
     assert {(one.one, one.other) for one in CONTRADICTIONS} == tested
 
 
-@pytest.mark.parametrize("field", CHOICES)
+@each("field", CHOICES)
 def test_each_answer_alone_contradicts_nothing(field: str) -> None:
     """Every choice can be made."""
     for value in CHOICES[field]:

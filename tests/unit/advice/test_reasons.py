@@ -11,6 +11,7 @@ import pytest
 
 from leasehold.advice import CASES, Need, Verdict, advise
 from leasehold.advice.decision import CONSENSUS, FAILS_OVER, NO_GRANT_FORGOTTEN, ONE_SERVER, WARNINGS
+from tests.support.tables import each
 from tests.unit.advice.needs import needs
 
 
@@ -25,7 +26,7 @@ def reasons(**answers: Any) -> str:
     return "\n".join(advise(Need.of(answers)).reasons)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_they_name_the_answers(name: str) -> None:
     """What is harmed, what it is, and what a duplicate is, in the words of the answers."""
     need = CASES[name]
@@ -128,6 +129,7 @@ def test_a_section_without_a_row() -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_warning_can_be_due() -> None:
     """No sentence is left over, and a case that is in order has none but those that it must have."""
     more = [Need.of({"protects": "efficiency", "duplicates": "harmless", field: True}) for field in

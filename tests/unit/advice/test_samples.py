@@ -32,7 +32,7 @@ def test_durations() -> None:
     assert (found.p999, found.samples) == (8.0, 5)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1000, 998), (1001, 999), (2000, 1997), (10_000, 9989)])
+@each(("count", "expected"), [(1000, 998), (1001, 999), (2000, 1997), (10_000, 9989)])
 def test_the_percentile(count: int, expected: int) -> None:
     """The smallest that 99.9 % do not exceed: one in a thousand is longer."""
     assert measured("\n".join(str(one) for one in range(count))).p999 == expected
@@ -52,14 +52,14 @@ def test_enough_samples() -> None:
     assert measured("1s\n" * 999).warnings != ()
 
 
-@pytest.mark.parametrize("line", ["-1", "-1s", "8 parsecs", "1:30", "0x10", "1_0q", "%", "nan", "inf"])
+@each("line", ["-1", "-1s", "8 parsecs", "1:30", "0x10", "1_0q", "%", "nan", "inf"])
 def test_lines_that_are_no_duration(line: str) -> None:
     """The line is named."""
     with pytest.raises(InvalidRequest, match="line 2"):
         measured(f"1s\n{line}\n")
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n"])
+@each("text", ["", "\n\n", "# nothing\n"])
 def test_no_durations(text: str) -> None:
     """An empty file says what should be in it."""
     with pytest.raises(InvalidRequest, match="one a line"):

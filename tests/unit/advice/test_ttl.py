@@ -14,6 +14,7 @@ from leasehold._core.durations import seconds, ttl_ms
 from leasehold._core.policy import margin, renew_after
 from leasehold.advice import ttl_for
 from leasehold.advice.questions import duration_text
+from tests.support.tables import each
 
 LENGTH = st.floats(min_value=0, max_value=10_000)
 
@@ -50,7 +51,7 @@ def test_with_renewal_the_work_does_not_matter() -> None:
     assert ttl_for().ttl == ttl_for(p999="10m").ttl == ttl_for(p999="3h").ttl
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "what"),
     [({"p999": "3h"}, "the work"), ({"p999": "3h", "renew": False}, "the ttl"), ({"pause": "40m"}, "the ttl")],
     ids=str,
@@ -73,7 +74,7 @@ def test_without_renewal_the_work_must_be_known() -> None:
         ttl_for(renew=False)
 
 
-@pytest.mark.parametrize(
+@each(
     "arguments",
     [{"p999": -1}, {"pause": "soon"}, {"network": float("inf")}, {"renew": "no"}, {"p999": True}, {"pause": None}],
     ids=str,

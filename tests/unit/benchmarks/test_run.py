@@ -27,6 +27,7 @@ from benchmarks.progress import GREEN, Progress, coloured
 from benchmarks.race import Board, Broken
 from benchmarks.report.machine import ROOT
 from benchmarks.rounds import EFFORTS, TINY, Effort, Run, Setup, interleave, rates
+from tests.support.tables import each
 from tests.support.waiting import until
 from tests.unit.benchmarks import pieces
 
@@ -195,7 +196,7 @@ def test_every_part_is_listed() -> None:
     assert len(PARTS) == len(modules)
 
 
-@pytest.mark.parametrize("sizes", [growth.SIZES, capacity.WAITERS, capacity.HOLDERS])
+@each("sizes", [growth.SIZES, capacity.WAITERS, capacity.HOLDERS])
 def test_every_effort_has_sizes(sizes: dict[Effort, object]) -> None:
     """Also the smallest one."""
     assert set(sizes) == set(EFFORTS.values())

@@ -59,9 +59,7 @@ def test_not_alone() -> None:
         parse_run(["job", "--limit", "3", "--shared", "--", "cmd"], {})
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["--help"], ["ls"], ["run", "--help"], ["run", "job"], ["--what", "run"]], ids=str
-)
+@each("words", [[], ["--help"], ["ls"], ["run", "--help"], ["run", "job"], ["--what", "run"]], ids=str)
 def test_the_rest_is_for_click(words: list[str]) -> None:
     """What is not a plain run, and whatever is wrong with one, goes the long way."""
     assert quick(words) is None
@@ -99,7 +97,7 @@ def test_a_candidacy() -> None:
     assert (request.health_start_period, request.health_retries) == ("30s", 3)
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "why"),
     [
         ("-- cmd", "NAME of the election"),
@@ -138,7 +136,7 @@ def test_the_table_is_complete() -> None:
     assert [name for name in names if f"`{name}" not in page] == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "parts"),
     [
         ("job", (None, "job", [])),

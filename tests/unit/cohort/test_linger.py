@@ -32,6 +32,7 @@ from tests.support.lock import (
     unreachable,
     waiting,
 )
+from tests.support.tables import each
 from tests.support.waiting import PATIENCE, until, until_async
 
 TTL = 60
@@ -528,7 +529,7 @@ async def test_a_task_is_cancelled_while_it_asks() -> None:
 # ---------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), "soon", True, TTL + 1, "2m", timedelta(0)])
+@each("wrong", [-1, float("nan"), float("inf"), "soon", True, TTL + 1, "2m", timedelta(0)])
 def test_what_is_no_linger(wrong: Any) -> None:
     """Before anything is sent."""
     spy = Spy(MemoryStore())
@@ -538,14 +539,14 @@ def test_what_is_no_linger(wrong: Any) -> None:
         assert not spy.ops
 
 
-@pytest.mark.parametrize("other", [{"renew": False}, {"at_least": 1}, {"delay": 1}, {"durability": "replicas:1"}])
+@each("other", [{"renew": False}, {"at_least": 1}, {"delay": 1}, {"durability": "replicas:1"}])
 def test_what_cannot_linger(other: dict[str, Any]) -> None:
     """Such a lease needs the store for each turn."""
     with leasehold.connect("memory://") as hold, pytest.raises(InvalidRequest, match="linger and"):
         hold.lock("job", linger=1, **other)
 
 
-@pytest.mark.parametrize("good", [0, 0.0, 1, 0.5, "500ms", timedelta(seconds=1), TTL])
+@each("good", [0, 0.0, 1, 0.5, "500ms", timedelta(seconds=1), TTL])
 def test_what_is_a_linger(good: Any) -> None:
     """Up to the ttl."""
     with leasehold.connect("memory://") as hold, hold.lock("job", ttl=TTL, linger=good):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import leasehold
 from leasehold import InvalidRequest, bucket
+from tests.support.examples import examples
 from tests.support.tables import each
 
 # Programs that run at the same time, of any version and language, must agree: a row is added, never changed.
@@ -77,7 +78,7 @@ def test_every_process_agrees() -> None:
     assert printed == {f"{[bucket(one, 97) for one in (1, 'x', 'é')]}\n"}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.text(min_size=1) | st.integers(-(2**64), 2**64) | st.uuids(), st.integers(1, 2**20))
 def test_it_lies_in_the_range(written: Any, n: int) -> None:
     """And ids that are one in names are one here."""
@@ -101,14 +102,14 @@ def test_it_spreads_evenly(spread: str, n: int) -> None:
     assert len(found) == n
 
 
-@pytest.mark.parametrize("n", [0, -1, 2**20 + 1, 2.0, "16", None, True])
+@each("n", [0, -1, 2**20 + 1, 2.0, "16", None, True])
 def test_a_bad_number_of_buckets_is_refused(n: Any) -> None:
     """Between 1 and 2**20."""
     with pytest.raises(InvalidRequest, match="number of buckets"):
         bucket("x", n)
 
 
-@pytest.mark.parametrize("written", [None, True, 1.5, b"x", "", "\ud800", [], 1 << 1024], ids=ascii)
+@each("written", [None, True, 1.5, b"x", "", "\ud800", [], 1 << 1024], ids=ascii)
 def test_a_bad_id_is_refused(written: Any) -> None:
     """By the rules of names, before there is a number."""
     with pytest.raises(InvalidRequest, match="id "):

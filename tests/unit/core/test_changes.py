@@ -8,6 +8,7 @@ from leasehold._core import flows, ops
 from leasehold._core.holding import Holding, LocalGrant
 from leasehold._core.tickets import Transfer
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown
+from tests.support.tables import each
 from tests.unit.core.desk import ROOM, Desk
 from tests.unit.core.play import DOWN, FIRST, NAME, TTL, UNKNOWN, Latch, Play, Step
 from tests.unit.core.test_flows_cancel import Interrupted, interrupt
@@ -90,9 +91,7 @@ def test_a_downgrade_that_is_interrupted_goes_on() -> None:
     assert renew(holding, 102.0).shared
 
 
-@pytest.mark.parametrize(
-    ("rule", "why"), [("read", "reads already"), ("mutex", "no writer"), ("semaphore", "no writer")]
-)
+@each(("rule", "why"), [("read", "reads already"), ("mutex", "no writer"), ("semaphore", "no writer")])
 def test_only_a_writer_is_downgraded(rule: str, why: str) -> None:
     """Nothing is sent for any other."""
     with pytest.raises(InvalidRequest, match=why):

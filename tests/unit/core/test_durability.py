@@ -6,6 +6,7 @@ import pytest
 
 from leasehold._core.durability import Copies, checked_durability, copies
 from leasehold.errors import InvalidRequest
+from tests.support.tables import each
 
 
 def test_what_it_may_be() -> None:
@@ -16,7 +17,7 @@ def test_what_it_may_be() -> None:
     assert copies(checked_durability("fsync")) == Copies(fsync=True)
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     ["", "replicas", "replicas:", "replicas:0", "replicas:01", "replicas:101", "replicas:1000", "replicas:-1",
      "replicas: 1", "replicas:²", "1", 1, True, "FSYNC", "fsync ", b"fsync", ["fsync"]],

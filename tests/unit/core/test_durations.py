@@ -166,21 +166,19 @@ def test_the_bounds_of_a_ttl() -> None:
             ttl_ms(value)
 
 
-@pytest.mark.parametrize(
-    ("value", "number"), [(None, None), (0, 0.0), (0.0, 0.0), ("0s", 0.0), (5, 5.0), ("2m", 120.0), (10**9, 1e9)]
-)
+@each(("value", "number"), [(None, None), (0, 0.0), (0.0, 0.0), ("0s", 0.0), (5, 5.0), ("2m", 120.0), (10**9, 1e9)])
 def test_a_wait(value: object, number: float | None) -> None:
     """None for ever, 0 one try, any length."""
     assert wait_seconds(value) == number
 
 
-@pytest.mark.parametrize(("value", "number"), [(None, None), (1, 1.0), ("1ms", 0.001), (timedelta(days=9), 777_600.0)])
+@each(("value", "number"), [(None, None), (1, 1.0), ("1ms", 0.001), (timedelta(days=9), 777_600.0)])
 def test_an_optional_duration(value: object, number: float | None) -> None:
     """None is none."""
     assert optional_seconds(value, "max_hold") == number
 
 
-@pytest.mark.parametrize("value", [0, 0.0, "0s", timedelta(0), -1, True])
+@each("value", [0, 0.0, "0s", timedelta(0), -1, True])
 def test_an_optional_duration_is_above_zero(value: object) -> None:
     """Zero is a mistake where leaving out means none."""
     for check in (optional_seconds, optional_ms):
@@ -188,13 +186,13 @@ def test_an_optional_duration_is_above_zero(value: object) -> None:
             check(value, "max_hold")
 
 
-@pytest.mark.parametrize(("value", "ms"), [(None, 0), ("1ms", 1), (0.0001, 1), ("5m", 300_000), ("24h", DAY_MS)])
+@each(("value", "ms"), [(None, 0), ("1ms", 1), (0.0001, 1), ("5m", 300_000), ("24h", DAY_MS)])
 def test_an_optional_duration_in_milliseconds(value: object, ms: int) -> None:
     """None is 0, the rest is rounded up."""
     assert optional_ms(value, "at_least") == ms
 
 
-@pytest.mark.parametrize("value", ["86400001ms", 1e300, 1.7e308, timedelta.max])
+@each("value", ["86400001ms", 1e300, 1.7e308, timedelta.max])
 def test_an_optional_duration_in_milliseconds_has_an_end(value: object) -> None:
     """At most 24 h, however huge the number."""
     with pytest.raises(InvalidRequest, match="at_least"):
@@ -215,7 +213,7 @@ def test_the_message_says_what_and_shows_little() -> None:
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "says"),
     [
         ("30m1h", "longer units come first and each comes once"),

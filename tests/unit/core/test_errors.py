@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 
-import pytest
-
 from leasehold import errors
 from leasehold.errors import (
     InvalidRequest,
@@ -42,7 +40,7 @@ FULL: list[LeaseholdError] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "bases"), TREE)
+@each(("kind", "bases"), TREE)
 def test_the_tree_is_as_drawn(kind: type[LeaseholdError], bases: tuple[type[BaseException], ...]) -> None:
     """Each error has exactly these bases, so that ``except TimeoutError`` and the like work."""
     assert kind.__bases__ == bases
@@ -57,7 +55,7 @@ def test_the_tree_is_complete() -> None:
     assert here == {kind for kind, _ in TREE[1:]}
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _ in TREE])
+@each("kind", [kind for kind, _ in TREE])
 def test_every_error_carries_resource_owner_and_fence(kind: type[LeaseholdError]) -> None:
     """Where they are known; else None."""
     bare, full = kind("message"), kind("message", resource="report:42", owner="host:7", fence=5)
@@ -65,7 +63,7 @@ def test_every_error_carries_resource_owner_and_fence(kind: type[LeaseholdError]
     assert (full.resource, full.owner, full.fence) == ("report:42", "host:7", 5)
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _ in TREE])
+@each("kind", [kind for kind, _ in TREE])
 def test_the_text_of_an_error_is_its_message(kind: type[LeaseholdError]) -> None:
     """Also for those that are operating system errors by birth."""
     assert str(kind("what happened, and what to do")) == "what happened, and what to do"

@@ -11,6 +11,7 @@ import pytest
 from leasehold._core import flows, ops
 from leasehold._core.flows import FirstClaim, FirstRelease
 from leasehold._core.holding import LocalGrant
+from tests.support.tables import each
 from tests.unit.core.play import DOWN, TTL, UNKNOWN, Owners, Play, Step, ask, hold, push
 
 QUEUED = ops.Queued(0, 20_000, "other:9")
@@ -62,8 +63,8 @@ def sent(play: Play) -> tuple[ops.TimedReply[Any] | None, BaseException | None]:
     return ops.TimedReply(step.reply, play.now), None
 
 
-@pytest.mark.parametrize("name", ACQUIRES)
-@pytest.mark.parametrize("wait", [None, 0.0, 40.0])
+@each("name", ACQUIRES)
+@each("wait", [None, 0.0, 40.0])
 def test_an_acquire_goes_on_from_a_claim_that_was_sent(name: str, wait: float | None) -> None:
     """The same ops, the same result, the same times."""
     usual, begun = Play(*ACQUIRES[name]), Play(*ACQUIRES[name])
@@ -74,7 +75,7 @@ def test_an_acquire_goes_on_from_a_claim_that_was_sent(name: str, wait: float | 
     assert found[:2] == (expected, asked[1:]) and first.used
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@each("name", RELEASES)
 def test_a_release_goes_on_from_one_that_was_sent(name: str) -> None:
     """The same ops, the same result, the same state of the holding."""
     usual, begun = Play(*RELEASES[name]), Play(*RELEASES[name])

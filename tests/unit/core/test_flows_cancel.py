@@ -142,8 +142,8 @@ def test_every_kind_of_await_is_interrupted_somewhere() -> None:
     assert kinds == {ops.Claim, ops.Park, ops.Beat, ops.Withdraw, ops.Renew, ops.Defer}
 
 
-@pytest.mark.parametrize("new_error", ERRORS)
-@pytest.mark.parametrize("unanswered", [False, True])
+@each("new_error", ERRORS)
+@each("unanswered", [False, True])
 def test_trap_9_release_interrupted(new_error: Callable[[], BaseException], unanswered: bool) -> None:
     """The release goes on in the background as a repetition, and the lease can be released again."""
     holding = hold(unanswered=unanswered)
@@ -158,7 +158,7 @@ def test_trap_9_release_interrupted(new_error: Callable[[], BaseException], unan
     assert again.last(ops.Release).again
 
 
-@pytest.mark.parametrize("new_error", ERRORS)
+@each("new_error", ERRORS)
 def test_trap_9_the_background_release_interrupted(new_error: Callable[[], BaseException]) -> None:
     """A second Ctrl-C while the first is being handled comes out as it is."""
     script = [Step(ops.Release, UNKNOWN), Step(ops.Defer)]
@@ -166,8 +166,8 @@ def test_trap_9_the_background_release_interrupted(new_error: Callable[[], BaseE
     assert len(play.ops) == 2
 
 
-@pytest.mark.parametrize("new_error", ERRORS)
-@pytest.mark.parametrize("ttl_ms", [6_000, 60_000])
+@each("new_error", ERRORS)
+@each("ttl_ms", [6_000, 60_000])
 def test_extend_interrupted(new_error: Callable[[], BaseException], ttl_ms: int) -> None:
     """Nothing more is sent, the shorter end is believed, and the watchdog renews before it."""
     holding = hold()
@@ -180,7 +180,7 @@ def test_extend_interrupted(new_error: Callable[[], BaseException], ttl_ms: int)
     assert renewal.ttl_ms == ttl_ms
 
 
-@pytest.mark.parametrize("new_error", ERRORS)
+@each("new_error", ERRORS)
 def test_renew_interrupted(new_error: Callable[[], BaseException]) -> None:
     """Nothing is known of it: the lease is what it was, and can be renewed."""
     holding = hold()

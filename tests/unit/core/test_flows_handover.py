@@ -9,6 +9,7 @@ from leasehold._core.holding import LocalGrant
 from leasehold._core.policy import tombstone_ms
 from leasehold._core.tickets import Ticket, Transfer
 from leasehold.errors import InvalidRequest, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
+from tests.support.tables import each
 from tests.unit.core.play import DOWN, NAME, TTL, UNKNOWN, Play, Step, ask, hold
 
 TICKET = Ticket(NAME.text, 9, TTL, "ab" * 16)
@@ -136,7 +137,7 @@ def test_an_interrupted_adopter_leaves_nothing() -> None:
         adopt(play)
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "reason"),
     [
         ("expired", "expired"),

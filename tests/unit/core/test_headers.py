@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +24,7 @@ def test_a_resource_there_and_back(parts: list[str]) -> None:
     assert headers.parse_resource(sent) == name
 
 
-@pytest.mark.parametrize(("text", "fence"), [("1", 1), ("1794768018952706", 1794768018952706), (str(MOST), MOST)])
+@each(("text", "fence"), [("1", 1), ("1794768018952706", 1794768018952706), (str(MOST), MOST)])
 def test_a_fence(text: str, fence: int) -> None:
     """Decimal digits."""
     assert headers.parse_fence(text) == fence
@@ -37,7 +36,7 @@ def test_what_is_no_fence(text: str) -> None:
     assert headers.parse_fence(text) is None
 
 
-@pytest.mark.parametrize("text", ["%FF", "%C3", "caf%C3"])
+@each("text", ["%FF", "%C3", "caf%C3"])
 def test_what_is_no_resource(text: str) -> None:
     """Bytes that are not UTF-8."""
     assert headers.parse_resource(text) is None

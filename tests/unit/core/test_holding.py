@@ -188,8 +188,8 @@ def test_a_frozen_process_learns_by_looking() -> None:
     assert holding.phase == "lost"
 
 
-@pytest.mark.parametrize("reason", ["expired", "taken", "deleted", "evicted"])
-@pytest.mark.parametrize("unsure", [False, True])
+@each("reason", ["expired", "taken", "deleted", "evicted"])
+@each("unsure", [False, True])
 def test_trap_1_not_yours_is_loss_now(reason: str, unsure: bool) -> None:
     """However much time there seemed to be, and with the store's reason."""
     holding = hold()
@@ -271,7 +271,7 @@ def test_no_renewal_of_a_lease_that_is_over(end: str) -> None:
     assert holding.begin_renewal(102.0) is None
 
 
-@pytest.mark.parametrize("ttl_ms", [50, 1_000, 3_000, 30_000, 3_600_000, 86_400_000])
+@each("ttl_ms", [50, 1_000, 3_000, 30_000, 3_600_000, 86_400_000])
 def test_trap_2_a_renewals_budget_never_exceeds_what_remains(ttl_ms: int) -> None:
     """The call ends before the work must stop."""
     for part in (0.0, 0.3, 0.7, 0.95):
@@ -283,7 +283,7 @@ def test_trap_2_a_renewals_budget_never_exceeds_what_remains(ttl_ms: int) -> Non
         assert now + op.budget_ms / 1000 <= stop
 
 
-@pytest.mark.parametrize("ttl_ms", [1_000, 3_000, 30_000])
+@each("ttl_ms", [1_000, 3_000, 30_000])
 def test_trap_2_a_lost_reply_leaves_time_for_another_try(ttl_ms: int) -> None:
     """The first renewal is sent after a third of the ttl: a second whole one fits before the work must stop."""
     holding = hold(ttl_ms)
@@ -618,7 +618,7 @@ def test_unsure_to_releasing() -> None:
     assert holding.phase == "releasing"
 
 
-@pytest.mark.parametrize(("said", "reason"), [("expired", "expired"), ("deleted", "deleted"), ("adopted", "taken")])
+@each(("said", "reason"), [("expired", "expired"), ("deleted", "deleted"), ("adopted", "taken")])
 def test_a_release_that_finds_it_gone_is_a_loss(said: str, reason: str) -> None:
     """It was lost while the work believed in it: False, and lost with the store's reason."""
     holding = hold()
@@ -647,7 +647,7 @@ def test_trap_11_an_unanswered_release_is_repeated_as_such() -> None:
     assert holding.end_release(second, ops.Released()) is True
 
 
-@pytest.mark.parametrize(("said", "phase"), [("deleted", "released"), ("taken", "released"), ("evicted", "lost")])
+@each(("said", "phase"), [("deleted", "released"), ("taken", "released"), ("evicted", "lost")])
 def test_trap_11_a_release_that_a_second_one_overtook(said: str, phase: str) -> None:
     """Of two that are under way the second was first: nothing is known of the lease then, and it was ours all the same.
     What the store remembers of it counts, and so does what it says to the second."""
@@ -668,7 +668,7 @@ def test_nothing_is_sent_for_what_was_released() -> None:
     assert holding.phase == "released"
 
 
-@pytest.mark.parametrize("reason", ["taken", "deleted", "evicted", "forked"])
+@each("reason", ["taken", "deleted", "evicted", "forked"])
 def test_nothing_is_sent_for_what_is_not_ours_in_the_store(reason: str) -> None:
     """The store said so itself; and a forked child sends nothing for its parent (trap 32)."""
     holding = hold()
@@ -676,7 +676,7 @@ def test_nothing_is_sent_for_what_is_not_ours_in_the_store(reason: str) -> None:
     assert holding.begin_release(101.0) is None
 
 
-@pytest.mark.parametrize("reason", ["expired", "renewal_failed", "max_hold", "max_idle", "closed"])
+@each("reason", ["expired", "renewal_failed", "max_hold", "max_idle", "closed"])
 def test_what_was_lost_for_a_local_reason_is_still_given_back(reason: str) -> None:
     """It may be ours in the store for a while: the next waiter need not wait. The answer is False all the same."""
     holding = hold()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from leasehold._core import ops
+from tests.support.tables import each
 from tests.unit.core.desk import TTL, Desk, expect
 
 
@@ -73,7 +74,7 @@ def test_the_ticket_does_not_pass_to_the_adopter() -> None:
     assert desk.holder() == "b"
 
 
-@pytest.mark.parametrize("ticket", ["", "other", "ticket "])
+@each("ticket", ["", "other", "ticket "])
 def test_a_wrong_ticket_is_refused(ticket: str) -> None:
     """Nothing changes hands."""
     desk, fence = offered()
@@ -108,7 +109,7 @@ def test_a_ticket_does_not_fit_the_next_grant() -> None:
     assert desk.state == before
 
 
-@pytest.mark.parametrize(
+@each(
     ("ending", "reason"),
     [
         (lambda desk, fence: desk.release("a", fence, forget_ms=60_000), "released"),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from leasehold._core import ledger, ops
 from leasehold._core.holding import grant_spans
 from leasehold._core.turn import Turn
 from leasehold._core.types import State
+from tests.support.tables import each
 from tests.unit.core.desk import PATIENCE, ROOM, TTL, Desk
 
 BACK = [-1_000, -20_000, -3_600_000, -86_400_000]
 
 
-@pytest.mark.parametrize("step", BACK)
+@each("step", BACK)
 def test_a_killed_holder_blocks_for_a_ttl_and_not_for_the_step(step: int) -> None:
     """From the first look at it after the step; looking again does not prolong it."""
     desk = Desk()
@@ -27,7 +26,7 @@ def test_a_killed_holder_blocks_for_a_ttl_and_not_for_the_step(step: int) -> Non
     assert isinstance(desk.claim("d", wait=False), ops.Granted)
 
 
-@pytest.mark.parametrize("step", BACK)
+@each("step", BACK)
 def test_what_remains_is_never_more_than_was_asked_for(step: int) -> None:
     """To whoever asks again, renews, watches or looks."""
     desk = Desk()
@@ -66,7 +65,7 @@ def test_at_least_is_not_longer_for_it() -> None:
     assert isinstance(desk.claim("b", wait=False), ops.Granted)
 
 
-@pytest.mark.parametrize("rule", ["mutex", "read", "semaphore"])
+@each("rule", ["mutex", "read", "semaphore"])
 def test_a_door_is_closed_for_its_length(rule: str) -> None:
     """Of what one has alone, and of what is shared; however often somebody looks."""
     desk = Desk()
@@ -133,7 +132,7 @@ def bounded(desk: Desk) -> State:
     return turn.state()
 
 
-@pytest.mark.parametrize("remaining_ms", [30_000, 50_000, 3_630_000])
+@each("remaining_ms", [30_000, 50_000, 3_630_000])
 def test_no_reply_is_believed_beyond_the_ttl(remaining_ms: int) -> None:
     """Whatever a store says that remains: the holder stops, ends and renews as if it were one ttl."""
     assert grant_spans(30_000, remaining_ms) == grant_spans(30_000, 30_000)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from leasehold._core import ops
+from tests.support.tables import each
 from tests.unit.core.desk import TTL, Desk, expect
 
 
@@ -134,7 +133,7 @@ def test_a_withdrawn_holder_leaves_the_door_open() -> None:
 # ---------------------------------------------------------------- eviction
 
 
-@pytest.mark.parametrize(("owner", "step"), [("b", 0), ("a", 1), ("a", -1)])
+@each(("owner", "step"), [("b", 0), ("a", 1), ("a", -1)])
 def test_evict_compares_owner_and_fence(owner: str, step: int) -> None:
     """An eviction meant for an earlier holder does not hit the present one."""
     desk = Desk()

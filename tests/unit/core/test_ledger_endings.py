@@ -6,6 +6,7 @@ import pytest
 
 from leasehold._core import ops
 from leasehold._core.policy import tombstone_ms
+from tests.support.tables import each
 from tests.unit.core.desk import TTL, Desk, expect
 
 
@@ -66,7 +67,7 @@ def test_trap_7_renew_by_the_old_owner_does_not_touch_the_new_one() -> None:
     assert desk.grant() == grant
 
 
-@pytest.mark.parametrize(("owner", "step"), [("b", 0), ("a", 1), ("a", -1), ("b", 1)])
+@each(("owner", "step"), [("b", 0), ("a", 1), ("a", -1), ("b", 1)])
 def test_renew_names_owner_and_fence(owner: str, step: int) -> None:
     """Both must fit."""
     desk = Desk()
@@ -76,7 +77,7 @@ def test_renew_names_owner_and_fence(owner: str, step: int) -> None:
     assert desk.state == before
 
 
-@pytest.mark.parametrize(("owner", "step"), [("b", 0), ("a", 1), ("a", -1), ("b", 1)])
+@each(("owner", "step"), [("b", 0), ("a", 1), ("a", -1), ("b", 1)])
 def test_trap_8_release_by_another_or_of_another_fence_frees_nothing(owner: str, step: int) -> None:
     """Release compares owner and fence, and never deletes blindly."""
     desk = Desk()
@@ -206,7 +207,7 @@ def test_trap_9_a_claim_delivered_after_its_release_takes_nothing() -> None:
     expect(desk.claim("a", beat=1), ops.NoClaim("released"))
 
 
-@pytest.mark.parametrize("late", [1, 2, 3])
+@each("late", [1, 2, 3])
 def test_an_owner_whose_claim_was_repeated_is_granted_once(late: int) -> None:
     """Whichever of its claims arrives after its own grant has run out: it is gone."""
     desk = Desk()
@@ -247,7 +248,7 @@ def test_a_tombstone_ends() -> None:
     assert desk.state.ended == ()
 
 
-@pytest.mark.parametrize("ttl_ms", [1_000, 60_000, 120_000])
+@each("ttl_ms", [1_000, 60_000, 120_000])
 def test_an_expired_lease_is_remembered_for_its_ttl_and_at_least_a_minute(ttl_ms: int) -> None:
     """The tombstone of a repeated claim's expiry stands for max(ttl, 60 s)."""
     desk = Desk()

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, assume, settings
+from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 from leasehold._core import ledger, ops
 from leasehold._core.policy import MAX_FENCE, forgotten_after_ms, patience_ms, tombstone_ms
 from leasehold._core.types import Grant, Instant, State, Waiter
+from tests.support.examples import examples
 from tests.unit.core.desk import ROOM, WALL, tupled
 
 RULES = ["mutex", "read", "write", "semaphore"]
@@ -490,9 +491,7 @@ def beside(rule: str, slots: tuple[int, ...], grant: Grant) -> bool:
 
 TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.__doc__ = "Every invariant holds after every step of a random life."
-TestLedgerMachine.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestLedgerMachine.settings = settings(max_examples=examples(40), stateful_step_count=40)
 
 
 @pytest.mark.soak

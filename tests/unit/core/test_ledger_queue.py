@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from leasehold._core import ops
 from leasehold._core.policy import MOST_AHEAD, forgotten_after_ms, patience_ms
+from tests.support.tables import each
 from tests.unit.core.desk import PATIENCE, ROOM, TTL, Desk, expect
 
 
@@ -114,7 +113,7 @@ def test_a_silent_waiter_is_revived_in_its_place_by_its_beat() -> None:
     assert (desk.holder(), desk.waiting()) == ("b", ["c"])
 
 
-@pytest.mark.parametrize("ttl_ms", [50, 1_000, 10_000])
+@each("ttl_ms", [50, 1_000, 10_000])
 def test_trap_25_a_waiter_that_stays_silent_leaves_after_ten_patiences(ttl_ms: int) -> None:
     """At 10 L it is still there, a millisecond later it is gone and its beat is told so."""
     desk = Desk()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from leasehold._core import ops
 from leasehold._core.rules import RULES
 from tests.support.tables import each
@@ -181,7 +179,7 @@ def test_a_late_downgrade_of_somebody_else_s_time_changes_nothing() -> None:
     assert [(one.owner, one.rule) for one in desk.state.holders] == [("x", "write")]
 
 
-@pytest.mark.parametrize("rule", ["mutex", "semaphore", "read"])
+@each("rule", ["mutex", "semaphore", "read"])
 def test_only_a_writer_is_lowered(rule: str) -> None:
     """What is no writer's stays what it is."""
     desk = Desk()

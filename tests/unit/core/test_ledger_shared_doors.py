@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from leasehold._core import ops
 from leasehold._core.types import Door
+from tests.support.tables import each
 from tests.unit.core.desk import ROOM, TTL, Desk
 
 
@@ -48,7 +47,7 @@ def test_a_reader_s_door_keeps_writers_out_and_lets_readers_in() -> None:
     assert desk.holding() == ["x"]
 
 
-@pytest.mark.parametrize("wanted", ["mutex", "write", "semaphore"])
+@each("wanted", ["mutex", "write", "semaphore"])
 def test_a_reader_s_door_is_a_reader_to_every_other_rule(wanted: str) -> None:
     """Mixing rules on one resource opens no door."""
     desk = Desk()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from leasehold._core import ops
 from leasehold._core.policy import WATCH_MS
+from tests.support.tables import each
 from tests.unit.core.desk import ROOM, TTL, Desk, expect
 
 
@@ -75,7 +74,7 @@ NO_CHANGES: dict[str, Callable[[Desk], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@each("name", CHANGES)
 def test_a_watcher_is_told_of_every_change(name: str) -> None:
     """Of who holds, by which rule, and what it says of itself."""
     desk = watched()
@@ -83,7 +82,7 @@ def test_a_watcher_is_told_of_every_change(name: str) -> None:
     assert told(desk) == ["eye"]
 
 
-@pytest.mark.parametrize("name", NO_CHANGES)
+@each("name", NO_CHANGES)
 def test_a_watcher_is_not_told_of_what_changes_nothing(name: str) -> None:
     """A renewal every few seconds is no news."""
     desk = watched()

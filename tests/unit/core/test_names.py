@@ -101,7 +101,7 @@ def test_the_text_of_a_name_never_changes(namespace: str, kind: str, ids: tuple[
     assert name(namespace, kind, *ids) == text
 
 
-@pytest.mark.parametrize(("namespace", "kind", "ids", "text"), HIDDEN)
+@each(("namespace", "kind", "ids", "text"), HIDDEN)
 def test_the_text_of_a_hidden_name_never_changes(namespace: str, kind: str, ids: tuple[object, ...], text: str) -> None:
     """128 bits of keyed BLAKE2b in place of the ids; namespace and kind stay readable."""
     assert name(namespace, kind, *ids, key=KEY) == text
@@ -147,7 +147,7 @@ def test_the_hash_for_logs() -> None:
     assert make_name("", "report", (), KEY).id_hash == ""
 
 
-@pytest.mark.parametrize("ids", [("report",), ("x", "report"), ("xreport",)])
+@each("ids", [("report",), ("x", "report"), ("xreport",)])
 def test_an_id_that_ends_like_the_kind_is_hashed_as_well(ids: tuple[str, ...]) -> None:
     """Whether there are ids is not guessed from how the text ends."""
     assert len(make_name("", "report", ids).id_hash) == 12
@@ -171,21 +171,21 @@ def test_an_id_is_text_a_number_a_uuid_or_a_date(value: object) -> None:
         make_name("", "report", (value,))
 
 
-@pytest.mark.parametrize("value", [True, 1, 1.0, None, b"report", UUID(int=1), date(2026, 11, 16), ()])
+@each("value", [True, 1, 1.0, None, b"report", UUID(int=1), date(2026, 11, 16), ()])
 def test_a_kind_is_text(value: object) -> None:
     """It is a label, not an id."""
     with pytest.raises(InvalidRequest, match="kind"):
         make_name("", value, ())
 
 
-@pytest.mark.parametrize("parts", [("",), ("report", ""), ("report", "a", "")])
+@each("parts", [("",), ("report", ""), ("report", "a", "")])
 def test_no_part_is_empty(parts: tuple[str, ...]) -> None:
     """An empty part is a forgotten one."""
     with pytest.raises(InvalidRequest, match="empty"):
         make_name("", parts[0], parts[1:])
 
 
-@pytest.mark.parametrize("surrogate", ["\ud800", "x\udfff", "\udc80y"])
+@each("surrogate", ["\ud800", "x\udfff", "\udc80y"])
 def test_a_lone_surrogate_is_refused(surrogate: str) -> None:
     """It cannot be written as UTF-8, in any part."""
     for parts in ((surrogate,), ("report", surrogate)):
@@ -195,7 +195,7 @@ def test_a_lone_surrogate_is_refused(surrogate: str) -> None:
         check_namespace(surrogate)
 
 
-@pytest.mark.parametrize(("letter", "size"), [("x", 1), ("é", 2), ("語", 3), ("🔒", 4), (":", 3)])
+@each(("letter", "size"), [("x", 1), ("é", 2), ("語", 3), ("🔒", 4), (":", 3)])
 def test_a_name_takes_at_most_512_bytes(letter: str, size: int) -> None:
     """Counted as encoded and written, namespace and kind included."""
     room = MAX_NAME_BYTES - len("acme/report:")
@@ -213,7 +213,7 @@ def test_a_long_name_is_refused_without_showing_its_id() -> None:
         make_name("", "k" * 600, ())
 
 
-@pytest.mark.parametrize("digits", [600, 5_000, 50_000])
+@each("digits", [600, 5_000, 50_000])
 def test_a_huge_number_is_refused_as_ours(digits: int) -> None:
     """Python refuses to print an int of 5000 digits: that error does not escape bare."""
     for number in (10**digits, -(10**digits)):
@@ -230,14 +230,14 @@ def test_no_namespace(value: object) -> None:
     assert check_namespace(value) == ""
 
 
-@pytest.mark.parametrize("value", [1, True, False, 0, b"acme", ["acme"], 1.5])
+@each("value", [1, True, False, 0, b"acme", ["acme"], 1.5])
 def test_a_namespace_is_text(value: object) -> None:
     """Also a falsy one that is not text."""
     with pytest.raises(InvalidRequest):
         check_namespace(value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "key"),
     [
         (None, b""),
@@ -254,7 +254,7 @@ def test_a_key_is_text_or_bytes(value: object, key: bytes) -> None:
     assert check_id_key(value) == key
 
 
-@pytest.mark.parametrize("value", ["", b"", b"x" * 65, "é" * 33, 5, True, bytearray(b"k"), 1.5, []])
+@each("value", ["", b"", b"x" * 65, "é" * 33, 5, True, bytearray(b"k"), 1.5, []])
 def test_a_bad_key_is_refused_without_being_shown(value: Any) -> None:
     """Too short, too long, not text: and the secret is not in the message."""
     with pytest.raises(InvalidRequest) as caught:

@@ -62,7 +62,7 @@ def test_what_stands_in_its_own_way(asked: flows.AcquireRequest, held: Sequence[
     assert str(error).rpartition(". ")[2] in self_deadlock_hint(asked, passing, limit)
 
 
-@pytest.mark.parametrize(("asked", "held"), BESIDE)
+@each(("asked", "held"), BESIDE)
 def test_what_does_not(asked: flows.AcquireRequest, held: Sequence[OwnLease]) -> None:
     """Others are in the way then, and they will go."""
     assert self_deadlock(asked, held, asked.limit) is None and self_deadlock_hint(asked, held, asked.limit) == ""

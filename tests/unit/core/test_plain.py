@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from leasehold._core import ledger, ops, plain
 from leasehold._core.policy import DAY_US
 from leasehold._core.types import Instant, State
+from tests.support.examples import examples
 from tests.support.tables import each
 from tests.unit.core.desk import ROOM, TTL, WALL
 from tests.unit.core.test_ledger_machine import LedgerMachine
@@ -112,6 +113,4 @@ class PlainMachine(LedgerMachine):
 
 TestPlainMachine = PlainMachine.TestCase
 TestPlainMachine.__doc__ = "A plain turn is the ledger's, after every step of a random life."
-TestPlainMachine.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestPlainMachine.settings = settings(max_examples=examples(40), stateful_step_count=40)

@@ -10,27 +10,27 @@ from tests.support.tables import each
 TTLS = [policy.MIN_TTL_MS, 200, 1_000, 3_000, 30_000, policy.MAX_TTL_MS]
 
 
-@pytest.mark.parametrize(("ttl_ms", "patience"), [(50, 50), (2_999, 2_999), (3_000, 3_000), (30_000, 3_000)])
+@each(("ttl_ms", "patience"), [(50, 50), (2_999, 2_999), (3_000, 3_000), (30_000, 3_000)])
 def test_patience_is_the_ttl_and_at_most_three_seconds(ttl_ms: int, patience: int) -> None:
     """L of the design."""
     assert policy.patience_ms(ttl_ms) == patience
     assert policy.forgotten_after_ms(ttl_ms) == 10 * patience
 
 
-@pytest.mark.parametrize("ttl_ms", TTLS)
+@each("ttl_ms", TTLS)
 def test_two_beats_may_be_lost_before_a_waiter_is_skipped(ttl_ms: int) -> None:
     """Three intervals fit into L."""
     assert 3 * policy.beat_every_ms(ttl_ms) <= policy.patience_ms(ttl_ms)
     assert policy.beat_every_ms(ttl_ms) >= policy.SHORT_BEAT_MS
 
 
-@pytest.mark.parametrize(("ttl_ms", "kept"), [(50, 60_000), (60_000, 60_000), (60_001, 60_001)])
+@each(("ttl_ms", "kept"), [(50, 60_000), (60_000, 60_000), (60_001, 60_001)])
 def test_a_tombstone_stands_for_the_ttl_and_at_least_a_minute(ttl_ms: int, kept: int) -> None:
     """A claim in a socket buffer can be that late."""
     assert policy.tombstone_ms(ttl_ms) == kept
 
 
-@pytest.mark.parametrize("ttl_ms", TTLS)
+@each("ttl_ms", TTLS)
 def test_renewal_comes_before_the_margin_and_the_margin_before_the_deadline(ttl_ms: int) -> None:
     """There is time for a first try, a second, and for winding down."""
     ttl = ttl_ms / 1000

@@ -109,7 +109,7 @@ def all_are_held(stage: Stage, held: list[Holding]) -> None:
         assert one.deadline <= grant.expires_ms / 1000
 
 
-@pytest.mark.parametrize("name", SCENES)
+@each("name", SCENES)
 def test_every_one_of_them_or_none(name: str) -> None:
     """Uninterrupted: all are held, or an error says why none is."""
     stage = Stage()
@@ -235,7 +235,7 @@ def test_a_store_that_is_down_from_some_op_on(name: str, k: int) -> None:
         all_are_held(stage, held)
 
 
-@pytest.mark.parametrize("name", SCENES)
+@each("name", SCENES)
 def test_trap_9_interrupted_twice(name: str) -> None:
     """A second Ctrl-C, while the first is being seen to, leaves nothing either."""
     for first in range(number_of_ops(name)):
@@ -268,6 +268,7 @@ class LateStage(Stage):
         return self.trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENES)
 def test_trap_9_interrupted_at_every_line(name: str) -> None:
     """Between any two steps: what is granted is known to somebody who gives it back."""
@@ -304,7 +305,7 @@ def test_release_all_says_for_each_whether_it_was_ours() -> None:
     assert stage.ours() == {}
 
 
-@pytest.mark.parametrize("fate", FATES)
+@each("fate", FATES)
 def test_trap_11_release_all_unanswered(fate: str) -> None:
     """It goes on in the background, and may be repeated until it is answered."""
     stage = Stage()
@@ -317,7 +318,7 @@ def test_trap_11_release_all_unanswered(fate: str) -> None:
     nothing_is_left(stage)
 
 
-@pytest.mark.parametrize("fate", FATES)
+@each("fate", FATES)
 def test_trap_9_release_all_interrupted(fate: str) -> None:
     """As an unanswered one; the interrupt comes out."""
     stage = Stage()
@@ -382,7 +383,7 @@ class Actor:
         self.resume = lambda: self.flow.send(answer)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each("seed", range(30))
 def test_three_who_want_the_same_get_it_one_after_the_other(seed: int) -> None:
     """However their steps are mixed: nobody waits for ever, and nobody holds what another has."""
     chance = random.Random(seed)

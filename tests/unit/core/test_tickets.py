@@ -43,9 +43,7 @@ def test_a_damaged_one_is_refused(place: int) -> None:
             read(text)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "lh1.", "lh2." + FROZEN[4:], None, 42, FROZEN.encode(), "lh1.é", "lh1.====", [FROZEN]]
-)
+@each("wrong", ["", "lh1.", "lh2." + FROZEN[4:], None, 42, FROZEN.encode(), "lh1.é", "lh1.====", [FROZEN]])
 def test_what_is_none_is_refused(wrong: object) -> None:
     """Whatever else is handed over: InvalidRequest, which does not repeat it."""
     with pytest.raises(InvalidRequest) as caught:

@@ -9,6 +9,7 @@ from leasehold._core.policy import WATCH_EVERY_MS, WATCH_MS, WATCH_POLL_MS
 from leasehold._core.resource_flows import WatchRequest, end_watch, next_change
 from leasehold._core.types import Grant
 from leasehold.errors import StoreUnavailable
+from tests.support.tables import each
 from tests.unit.core.desk import Desk
 from tests.unit.core.play import DOWN, NAME, UNKNOWN, Play, Step
 from tests.unit.core.test_flows_cancel import Interrupted, interrupt
@@ -52,7 +53,7 @@ def test_a_push_wakes_it() -> None:
     assert play.now < 100.1
 
 
-@pytest.mark.parametrize(
+@each(
     "other",
     [
         GRANT._replace(owner="b"),
@@ -145,7 +146,7 @@ def test_the_first_look_must_be_answered(error: Exception) -> None:
         Play(Step(ops.Watch, error)).run(next_change(EYE, None, 100.0))
 
 
-@pytest.mark.parametrize("k", range(3))
+@each("k", range(3))
 def test_trap_9_watching_interrupted(k: int) -> None:
     """Nothing more is asked for: the watcher's own end sees to that."""
     play = interrupt(next_change(EYE, (GRANT,), 100.0), [look(GRANT), PARK, look()], k, Interrupted())

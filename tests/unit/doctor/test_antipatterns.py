@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 import leasehold
@@ -10,6 +9,7 @@ from leasehold.doctor import antipatterns
 from leasehold.doctor.exposition import Exposition
 from leasehold.doctor.report import Finding
 from leasehold.observe.prometheus import PrometheusObserver
+from tests.support.tables import each
 
 
 def find(*lines: str) -> list[Finding]:
@@ -45,7 +45,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("pattern", SHOWN)
+@each("pattern", SHOWN)
 def test_each_is_found(pattern: str) -> None:
     """By its name, with the kind, a reason and a fix."""
     severity, lines = SHOWN[pattern]
@@ -54,7 +54,7 @@ def test_each_is_found(pattern: str) -> None:
     assert finding.text.startswith("a: ") or pattern == "no ttl"
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "check"),
     {"ttl_too_long": "ttl too long", "ttl_too_short": "ttl too short", "retry_loop": "endless retry",
      "unguarded": "no fencing", "no_id": "one global lock"}.items(),
@@ -75,7 +75,7 @@ def test_other_signs() -> None:
     assert (finding.check, finding.severity) == ("ttl too long", "note")
 
 
-@pytest.mark.parametrize(
+@each(
     "lines",
     [
         ['leasehold_ttl_seconds{kind="a"} 600', *held("a", 999, s1_0=999)],  # too few to know

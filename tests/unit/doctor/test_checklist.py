@@ -16,6 +16,7 @@ from leasehold.doctor.report import Report, warning
 from leasehold.doctor.trial import Trial
 from leasehold.errors import InvalidRequest
 from leasehold.observe.prometheus import PrometheusObserver
+from tests.support.tables import each
 
 GOOD = Trial((0.001,) * 9, *[True] * 5)
 YES: answers.Answers = {name: True for name in answers.QUESTIONS if name != "protects"}
@@ -53,7 +54,7 @@ def test_without_a_lease() -> None:
     assert verdicts(seen(None))[8] == PASS and PASS not in verdicts(seen(None, store="cluster"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "number"),
     {
         "ends_by_itself": 1,
@@ -98,7 +99,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("number", BAD)
+@each("number", BAD)
 def test_evidence_is_stronger_than_answers(number: int) -> None:
     """Metrics show that it is not so."""
     assert verdicts(seen(), BAD[number], YES)[number - 1] == FAIL
@@ -118,7 +119,7 @@ GOOD_SIGNS = {
 }
 
 
-@pytest.mark.parametrize("number", GOOD_SIGNS)
+@each("number", GOOD_SIGNS)
 def test_metrics_can_show_that_it_is_so(number: int) -> None:
     """Without an answer."""
     assert verdicts(seen(), GOOD_SIGNS[number])[number - 1] == PASS
@@ -155,7 +156,7 @@ def test_the_template_is_such_a_file() -> None:
     assert answers.parse("\n".join(lines)).keys() == answers.QUESTIONS.keys()
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     {
         "runbok = true": "there is no answer called 'runbok'",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from leasehold.doctor import cluster, etcd, sentinel, zookeeper
 from leasehold.doctor.clocks import Reading
 from leasehold.doctor.exposition import Exposition
@@ -15,6 +13,7 @@ from leasehold.doctor.sentinel import Opinion
 from leasehold.stores.etcd.urls import Endpoint
 from leasehold.stores.etcd.urls import from_url as etcd_from_url
 from leasehold.stores.redis.target import Target
+from tests.support.tables import each
 
 
 def severities(findings: list[Finding]) -> list[tuple[str, str]]:
@@ -36,7 +35,7 @@ def test_sentinels_that_do_not_agree() -> None:
     assert sentinel._agreement([Opinion("s1", WELL, "OK")] * 3) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "quorum", "expected"),
     [
         ({}, "OK", [("quorum", "ok"), ("sentinels", "note")]),
@@ -54,7 +53,7 @@ def test_what_a_sentinel_says(fields: dict[str, str], quorum: str, expected: lis
 # ---------------------------------------------------------------- Cluster
 
 
-@pytest.mark.parametrize(
+@each(
     ("count", "served", "state", "expected"),
     [
         (3, 16384, {"cluster_state": "ok"}, [("slots", "ok")]),

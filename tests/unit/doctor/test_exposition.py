@@ -8,6 +8,7 @@ import pytest
 
 from leasehold.doctor.exposition import Exposition
 from leasehold.errors import InvalidRequest
+from tests.support.tables import each
 
 TEXT = """
 # HELP leasehold_lost_total Leases
@@ -47,7 +48,7 @@ def test_quantiles_are_upper_bounds() -> None:
     assert metrics.quantile(hold, 0.5, kind="b") is None and metrics.count(hold, kind="a") == 100
 
 
-@pytest.mark.parametrize("text", ["", "# only words\n", "this is no metric\n", "<html>\n", 'a{b="c"} x\n'])
+@each("text", ["", "# only words\n", "this is no metric\n", "<html>\n", 'a{b="c"} x\n'])
 def test_what_is_no_exposition(text: str) -> None:
     """Refused in one sentence."""
     with pytest.raises(InvalidRequest, match=r"no metrics in it|line 1 is no sample"):

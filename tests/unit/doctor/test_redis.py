@@ -10,6 +10,7 @@ from leasehold.doctor import redis
 from leasehold.doctor.nodes import Facts, Server
 from leasehold.doctor.report import Finding
 from leasehold.stores.redis.target import Target
+from tests.support.tables import each
 
 INFO = {
     "redis_version": "7.0.15", "role": "master", "maxmemory_policy": "noeviction", "aof_enabled": "1",
@@ -56,7 +57,7 @@ def test_snapshots_that_cannot_be_seen() -> None:
     assert "nothing is written to disk" in check(info, save="")["persistence"][0].text
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "severity"),
     [
         ("ip=10.0.0.2,port=6379,state=online,offset=500,lag=0", "ok"),

@@ -103,7 +103,7 @@ def test_an_unfenced_lease_is_refused() -> None:
         presented(SimpleNamespace(resource="rebuild", fence=None, owner="a:1:b"))
 
 
-@pytest.mark.parametrize("resource", ["", "x" * 513, "é" * 257, "a\0b", "\ud800", 42, b"a", ["a"]])
+@each("resource", ["", "x" * 513, "é" * 257, "a\0b", "\ud800", 42, b"a", ["a"]])
 def test_what_is_no_resource(resource: Any) -> None:
     """A resource is text that fits into the table's key."""
     with pytest.raises(InvalidRequest, match="resource"):
@@ -123,7 +123,7 @@ def test_names_that_are_members_of_an_enum() -> None:
     assert type(presented(12, Names.RESOURCE).resource) is str
 
 
-@pytest.mark.parametrize("owner", ["", 42, b"token", "\ud800", True])
+@each("owner", ["", 42, b"token", "\ud800", True])
 def test_what_is_no_owner(owner: Any) -> None:
     """An owner is a token as text, or is left out."""
     with pytest.raises(InvalidRequest, match="owner"):

@@ -23,7 +23,7 @@ def body(name: str, **more: Any) -> bytes:
     return json.dumps({"type": f"urn:leasehold:{name}", "detail": "because", **more}).encode()
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "error"),
     [
         (token(9), StaleOwner),
@@ -70,7 +70,7 @@ def test_other_answers_are_the_clients_own(status: int, said: bytes) -> None:
     check_response(status, said.decode("latin-1"), LEASE)
 
 
-@pytest.mark.parametrize("seen", [None, "10", 10.5, True, 0, -1, 2**63, 2**53 + 5])
+@each("seen", [None, "10", 10.5, True, 0, -1, 2**63, 2**53 + 5])
 def test_a_service_that_lies_about_the_fence(seen: Any) -> None:
     """It is refused all the same, and a fence that no clock can have minted teaches nothing."""
     with leasehold.connect("memory://") as hold:

@@ -18,6 +18,7 @@ from leasehold.guards.http import WSGIFencingMiddleware, fencing
 from leasehold.guards.http.admission import ActiveRequests
 from leasehold.guards.memory import FenceGuard
 from tests.support.guards.http_tools import RESOURCE, Pairs, WSGIService, memory, serve, token
+from tests.support.tables import each
 
 
 def overtaking() -> int:
@@ -254,7 +255,7 @@ class Input(io.BytesIO):
         return self.tell()
 
 
-@pytest.mark.parametrize(
+@each(
     ("more", "read"),
     [
         ({"CONTENT_LENGTH": "300000"}, 300_000),

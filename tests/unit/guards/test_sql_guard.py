@@ -15,6 +15,7 @@ from leasehold._core.types import owner_digest as digest
 from leasehold.errors import StaleOwner
 from leasehold.guards.fence import UNKNOWN_OWNER, accept
 from leasehold.guards.sql import FenceGuard
+from tests.support.examples import examples
 from tests.support.guards.ways import RESOURCE, SECRET, A, B, Begin, rows, write
 from tests.support.tables import each
 
@@ -122,7 +123,7 @@ def test_create_may_be_repeated(begin: Begin, tmp_path: Path) -> None:
     assert rows(tmp_path / "new.db", "own_fences") == [(RESOURCE, 10, UNKNOWN_OWNER)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([None, A, B])), max_size=25))
 def test_the_statement_is_the_rule(attempts: list[tuple[int, str | None]]) -> None:
     """The SQL decides as ``fence.accept`` does, for any sequence of fences and owners."""

@@ -32,7 +32,7 @@ def test_names_that_are_no_table(table: Any) -> None:
         FenceGuard(table=table)
 
 
-@pytest.mark.parametrize("table", ["fences", "_F9", "app.fences", "x" * 63])
+@each("table", ["fences", "_F9", "app.fences", "x" * 63])
 def test_names_of_tables(table: str) -> None:
     """Plain names are kept as they are, and shown."""
     assert FenceGuard(table=table).table == table

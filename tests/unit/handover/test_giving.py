@@ -26,6 +26,7 @@ from tests.support.lock import (
     tick,
     unreachable,
 )
+from tests.support.tables import each
 from tests.support.waiting import PATIENCE, until
 
 
@@ -52,7 +53,7 @@ def taken(hold: leasehold.Leasehold, *name: Any, **options: Any) -> leasehold.Le
 # ---------------------------------------------------------------- failing
 
 
-@pytest.mark.parametrize(("when", "trouble", "error"), [
+@each(("when", "trouble", "error"), [
     ("before", unreachable, StoreUnavailable), ("before", reply_lost, OutcomeUnknown),
     ("after", reply_lost, OutcomeUnknown),
 ], ids=["down", "request lost", "reply lost"])  # fmt: skip

@@ -188,7 +188,7 @@ def test_with_a_lock() -> None:
         assert QUICK.call(work) == "done" and len(tries) == 3
 
 
-@pytest.mark.parametrize("short", [0.7, "700ms", timedelta(milliseconds=700)])
+@each("short", [0.7, "700ms", timedelta(milliseconds=700)])
 def test_it_is_a_value(short: Any) -> None:
     """Equal, hashed, shown, copied and pickled by what it says; a duration may be written in any way."""
     retry = Backoff(short, "5s", 3)
@@ -219,7 +219,7 @@ def test_bad_durations_are_refused(which: str, bad: Any) -> None:
         Backoff(**{which: bad})
 
 
-@pytest.mark.parametrize("bad", [0, -1, 10_001, 2.0, "5", None, True])
+@each("bad", [0, -1, 10_001, 2.0, "5", None, True])
 def test_bad_attempts_are_refused(bad: Any) -> None:
     """At least one try, and an end."""
     with pytest.raises(InvalidRequest, match="attempts"):

@@ -434,9 +434,7 @@ def test_a_bad_url_is_refused(connect: Callable[..., Any], url: str) -> None:
         connect(url)
 
 
-@pytest.mark.parametrize(
-    "url", ["sqlite:///leases.db?timeout=5&cache=1", "memory://tests?timeout=5", "memory://?timeout"]
-)
+@each("url", ["sqlite:///leases.db?timeout=5&cache=1", "memory://tests?timeout=5", "memory://?timeout"])
 def test_an_option_that_is_refused_is_named(url: str) -> None:
     """By stores that take none. Those of Redis are named by its own tests."""
     with pytest.raises(InvalidRequest, match=r"takes no options: leave out timeout$"):

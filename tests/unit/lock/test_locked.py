@@ -584,8 +584,8 @@ def test_only_functions_are_decorated(hold: Any, thing: object) -> None:
         hold.locked("job")(thing)
 
 
-@pytest.mark.parametrize("thing", [generator, async_generator, partial(generator)])
-@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+@each("thing", [generator, async_generator, partial(generator)])
+@each("connect", [leasehold.connect, leasehold.aio.connect])
 def test_generators_are_refused(connect: Any, thing: object) -> None:
     """A call of one only makes the generator: its body would run without the lock."""
     with pytest.raises(InvalidRequest, match="take the lock inside"):

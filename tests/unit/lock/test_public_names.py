@@ -135,7 +135,7 @@ def test_nothing_else_looks_public() -> None:
     assert strays <= {"annotations"}
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@each("name", ERRORS)
 def test_the_error_tree(name: str) -> None:
     """Each error stands where it is drawn, and is re-exported."""
     error = getattr(errors, name)

@@ -12,6 +12,7 @@ from leasehold._core.names import Name
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
 from leasehold._runtime.registry import LeaseRegistry
+from tests.support.tables import each
 
 
 def hold(resource: str, anchor: object, fence: int = 9) -> HeldLease:
@@ -47,7 +48,7 @@ def test_each_finds_its_own() -> None:
     assert register.find("a", Worker()) is None and register.find("d", one) is None and len(register) == 6
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+@each("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_leases_leave_in_any_order(order: tuple[int, ...]) -> None:
     """What is still held is found until the last is gone; then nothing is left, and a new one is found again."""
     register, one = LeaseRegistry(), Worker()

@@ -33,6 +33,7 @@ from tests.support.lock import (
     waiting,
     watchdogs,
 )
+from tests.support.tables import each
 from tests.support.waiting import PATIENCE, until
 
 MANY = 100
@@ -407,7 +408,7 @@ def give_back_after_a_beat(spy: Spy, lease: Lease, over: threading.Event) -> Non
     lease.release()
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@each("k", [1, 2, 3])
 def test_an_interrupt_at_every_point_of_release_leaves_nothing(k: int) -> None:
     """Ctrl-C in the middle of a release: it goes on in the background, and may be repeated."""
     spy, hold = sync_scene()

@@ -38,6 +38,7 @@ from leasehold.observe.prometheus import PrometheusObserver
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.observe.stage import Listener, Stage
+from tests.support.tables import each
 
 KIND = "report"
 
@@ -84,7 +85,7 @@ def test_a_ttl_that_is_too_long() -> None:
     assert shown(*released(LONG_SAMPLES * 2, held=1, ttl=300)) == ["ttl_too_long"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "told"),
     [
         ("it is ten times as long, no more", released(LONG_SAMPLES * 2, held=30, ttl=300)),
@@ -139,7 +140,7 @@ def test_a_global_lock() -> None:
     assert shown(*few, *waited(5, contended=True, id_hash="")) == ["no_id"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "told"),
     [
         ("it has an id", waited(NO_ID_SAMPLES * 2, contended=True)),

@@ -19,6 +19,7 @@ from leasehold.observe.observers import Observers
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import watchdogs
 from tests.support.observe.stage import Listener, Stage, refuse
+from tests.support.tables import each
 from tests.support.waiting import until
 
 TTL = 6.0
@@ -96,7 +97,7 @@ def test_a_log_handler_that_raises_harms_nobody(heard: Listener) -> None:
         stage.close()
 
 
-@pytest.mark.parametrize("wrong", [print, None, [None], [Listener], 7, ["print"]])
+@each("wrong", [print, None, [None], [Listener], 7, ["print"]])
 def test_what_is_no_list_of_observers_is_refused(wrong: Any) -> None:
     """Said when the coordinator is made, not when the first event is lost."""
     with pytest.raises(InvalidRequest, match="observer"):

@@ -69,9 +69,7 @@ def test_errors_do_not_show_values() -> None:
     assert "the result of page() is of type str and cannot be serialized with Talks (ValueError)" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "7", "no json", '{"leasehold":"once/1"}', '{"leasehold":{}}', "[" * 5000]
-)
+@each("text", ["", "{}", "[]", "7", "no json", '{"leasehold":"once/1"}', '{"leasehold":{}}', "[" * 5000])
 def test_what_others_wrote(text: str) -> None:
     """A sheet of another pattern, or of nobody, is refused with the name of the resource."""
     with pytest.raises(InvalidRequest, match="name is used twice") as caught:

@@ -145,7 +145,7 @@ def test_by_the_annotation(annotation: Any, value: Any) -> None:
     assert back == value or repr(back) == repr(value) == "Same(amount=nan)"
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "plain"),
     [
         (defaultdict(int, a=1), {"a": 1}),
@@ -175,7 +175,7 @@ class Nan(datetime):
         return False
 
 
-@pytest.mark.parametrize(
+@each(
     ("annotation", "value"),
     [
         (Any, Plain()),
@@ -237,7 +237,7 @@ def test_annotations_that_are_refused(annotation: Any, named: str) -> None:
 Json = dict[str, "Json"] | list["Json"] | Decimal | None
 
 
-@pytest.mark.parametrize("annotation", [Json, "Json", list[Json]], ids=str)
+@each("annotation", [Json, "Json", list[Json]], ids=str)
 def test_a_type_that_contains_itself(annotation: Any) -> None:
     """As people write it for JSON."""
     value = {"a": [{"b": Decimal("9.90")}, None]}
@@ -255,7 +255,7 @@ MODELS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("annotation", "value"), MODELS, ids=lambda one: getattr(one, "__name__", type(one).__name__))
+@each(("annotation", "value"), MODELS, ids=lambda one: getattr(one, "__name__", type(one).__name__))
 def test_models_that_json_has_no_words_for(annotation: Any, value: Any) -> None:
     """They are written by their fields: bytes, what is in a field of any type or of a subclass, and what is excluded
     come back. A secret that its model shows by itself does, too."""
@@ -274,7 +274,7 @@ def test_how_models_are_written() -> None:
 # ---------------------------------------------------------------- without an annotation
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [LINE, RECEIPT, PAYMENT, Status.PAID, Mode.FAST, Rights.READ, Point(1, Decimal(2)), {"a": [LINE, (PAYMENT,)]}],
     ids=lambda value: type(value).__name__,

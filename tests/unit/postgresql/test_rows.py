@@ -48,7 +48,7 @@ NOT_PLAIN = {
 }
 
 
-@pytest.mark.parametrize("why", NOT_PLAIN)
+@each("why", NOT_PLAIN)
 def test_anything_else_is_kept_as_a_whole(why: str) -> None:
     """And no statement of the hot path takes it for a free resource or a plain lease."""
     row = rows.encode(NOT_PLAIN[why])

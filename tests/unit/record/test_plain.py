@@ -11,6 +11,7 @@ from leasehold._core import ledger, ops
 from leasehold._core.types import Instant
 from leasehold.stores.record import plain, text
 from leasehold.stores.record.text import EMPTY, Kept
+from tests.support.examples import examples
 from tests.support.tables import each
 
 WALL = 1_700_000_000_000_000
@@ -91,7 +92,7 @@ OPS = st.one_of(
 
 
 @given(st.lists(st.tuples(OPS, st.sampled_from([0, 0, 1, 40, TTL, TTL + 1])), max_size=30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_a_life(steps: list[tuple[Any, int]]) -> None:
     """A plain turn comes to the same as the others, after every step."""
     kept, seen, ms = EMPTY, dict[int, int](), 1000

@@ -8,6 +8,7 @@ from leasehold._core import ledger, ops
 from leasehold._core.types import Instant, Waiter
 from leasehold.stores.record import text
 from leasehold.stores.record.text import DOUBT_MS, EMPTY, Kept
+from tests.support.tables import each
 
 WALL = 1_700_000_000_000_000
 
@@ -85,7 +86,7 @@ def test_marks_grow_though_the_clock_stands() -> None:
     assert two.last == one.last + 1
 
 
-@pytest.mark.parametrize(
+@each(
     "written",
     [
         "",

@@ -17,6 +17,7 @@ from leasehold.stores.redis.loop_socket import AsyncRedisSocket
 from leasehold.stores.redis.server import SLOW_REPLY, Server
 from leasehold.stores.redis.target import Target
 from leasehold.stores.redis.watchdog_connection import WatchdogConnection
+from tests.support.tables import each
 
 PUSH = [b"message", b"channel", b"granted 5 1 1500 0 owner job"]
 
@@ -110,7 +111,7 @@ class Waiting(AsyncRedisSocket):
         self._waiting.append((self._loop.create_future(), now + 60, now - seconds))
 
 
-@pytest.mark.parametrize(("seconds", "watched", "told"), [(1.0, True, 0), (0.1, True, 1), (1.0, False, 1)])
+@each(("seconds", "watched", "told"), [(1.0, True, 0), (0.1, True, 1), (1.0, False, 1)])
 def test_a_push_before_a_late_reply_is_not_believed(seconds: float, watched: bool, told: int) -> None:
     """On an event loop it would be told at once; it is only a hint, and the reply that follows is checked. A server
     that cannot be replaced is always believed."""

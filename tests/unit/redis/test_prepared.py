@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from leasehold._core import ops
 from leasehold.stores.redis import protocol
+from tests.support.tables import each
 
 CLAIMS = [
     ops.Claim("report:42", "", 30_000),
@@ -15,8 +14,8 @@ CLAIMS = [
 ]
 
 
-@pytest.mark.parametrize("op", CLAIMS, ids=["usual", "address", "semaphore", "meta"])
-@pytest.mark.parametrize(("owner", "floor"), [("host:7:secret.1", 0), ("host:7:secret.20", 1_794_896_340_969_983)])
+@each("op", CLAIMS, ids=["usual", "address", "semaphore", "meta"])
+@each(("owner", "floor"), [("host:7:secret.1", 0), ("host:7:secret.20", 1_794_896_340_969_983)])
 def test_prepared_claims_are_the_claims_themselves(op: ops.Claim, owner: str, floor: int) -> None:
     """Whatever is claimed, for any owner and floor."""
     claim = op._replace(owner=owner, floor=floor)

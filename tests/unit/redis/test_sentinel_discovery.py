@@ -15,6 +15,7 @@ from leasehold.stores.redis.connection import RedisConnection
 from leasehold.stores.redis.sentinel import Question, SentinelServer, Unsettled
 from leasehold.stores.redis.sockets import Broken
 from leasehold.stores.redis.target import from_sentinel_url
+from tests.support.tables import each
 
 OLD, NEW = ("10.0.0.1", 6379), ("10.0.0.2", 6379)
 Address = tuple[str, int]
@@ -119,7 +120,7 @@ def test_sentinels_that_were_set_up_anew_are_believed_by_most() -> None:
     assert script.locate() == NEW and len(script.asked) == 1
 
 
-@pytest.mark.parametrize("flags", ["master,s_down", "s_down,o_down,master", "master,o_down,failover_in_progress"])
+@each("flags", ["master,s_down", "s_down,o_down,master", "master,o_down,failover_in_progress"])
 def test_a_primary_that_a_sentinel_holds_to_be_down_is_not_used(flags: str) -> None:
     """Another Sentinel may see it; where none does, another attempt may find a new one."""
     script = Script()
@@ -238,7 +239,7 @@ def test_a_user_who_may_not_ask_for_the_state_gets_the_address() -> None:
     assert script.locate() == OLD
 
 
-@pytest.mark.parametrize("reply", [[7, 8], [b"x", b"y"], [[b"host"], []], [[b"host", b"port"], []], [[None, None], []]])
+@each("reply", [[7, 8], [b"x", b"y"], [[b"host"], []], [[b"host", b"port"], []], [[None, None], []]])
 def test_a_reply_that_no_sentinel_sends_is_passed_over(reply: list[Any]) -> None:
     """Something else listens there."""
     script = Script()

@@ -289,8 +289,8 @@ def test_no_option_of_redis_py_is_unknown() -> None:
     assert set(redis.connection.URL_QUERY_ARGUMENT_PARSERS) <= known
 
 
-@pytest.mark.parametrize("connect", CONNECTS)
-@pytest.mark.parametrize(
+@each("connect", CONNECTS)
+@each(
     "url",
     [
         f"redis://joe:{SECRET}@host/{'9' * 5_000}",

@@ -11,6 +11,7 @@ from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, U
 from leasehold.stores.redis.redlock.answers import Leave, Round
 from leasehold.stores.redis.redlock.quorum import Quorum, check_nodes
 from leasehold.stores.redis.redlock.store import RedlockStore
+from tests.support.tables import each
 from tests.unit.redlock.conftest import BUSY, CLAIM, NOW_US, Play, answer, granted, vote
 
 RENEWED = [[5, 30_000]]
@@ -192,7 +193,7 @@ def test_a_refusal_says_when_to_try_again(play: Play) -> None:
     assert isinstance(reply, ops.Busy) and reply.again_ms == play.rounds._pause()
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 4, 6, 8, 9, 11])
+@each("count", [0, 1, 2, 4, 6, 8, 9, 11])
 def test_an_even_number_of_nodes_is_refused(count: int) -> None:
     """And fewer than three, and more than seven."""
     with pytest.raises(InvalidRequest, match=f"not {count}:"):

@@ -14,6 +14,7 @@ from leasehold._core.ops import Claim
 from leasehold.primitives.lock import LEASE_CLASSES, lease_class
 from leasehold.stores.clock import ManualClock
 from tests.support.lock import STORES, Spy, elsewhere, in_thread, look, nothing_left, open_store, sync_scene
+from tests.support.tables import each
 from tests.support.waiting import until
 
 
@@ -189,7 +190,7 @@ def test_an_adopted_lease_is_of_its_own_kind(spy: Spy, side: str) -> None:
             assert type(plain) is leasehold.Lease
 
 
-@pytest.mark.parametrize("rule", LEASE_CLASSES)
+@each("rule", LEASE_CLASSES)
 def test_the_table_of_leases_names_what_is_there(rule: str) -> None:
     """Each row leads to a class for threads and its twin for asyncio."""
     assert issubclass(lease_class(rule), leasehold.Lease)

@@ -6,9 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 import leasehold
+from tests.support.tables import each
 
 SIDES = [
     leasehold.ReadWriteLock.read,
@@ -29,7 +28,7 @@ def annotated(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: kind for name, kind in inspect.get_annotations(function).items() if name in keywords(function)}
 
 
-@pytest.mark.parametrize("side", SIDES, ids=lambda side: side.__qualname__)
+@each("side", SIDES, ids=lambda side: side.__qualname__)
 def test_a_side_takes_what_lock_takes(side: Callable[..., Any]) -> None:
     """Every option but ``linger``, in the same order, with the same default and type; and nothing else."""
     lock = {name: default for name, default in keywords(leasehold.Leasehold.lock).items() if name != "linger"}

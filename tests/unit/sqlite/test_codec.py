@@ -114,7 +114,7 @@ def test_a_field_of_another_type_is_recognised(holders: str, queue: str, rest: s
         state_text.decode(f"[[{holders}],[{queue}],{rest}]")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[1,2,3,4,5,6]", "[[[]],[],[],0,0,[]]", "null"])
+@each("text", ["", "[]", "{}", "nonsense", "[1,2,3,4,5,6]", "[[[]],[],[],0,0,[]]", "null"])
 def test_other_text_is_recognised(text: str) -> None:
     """A damaged row raises one of the errors that the store knows."""
     with pytest.raises(state_text.UNREADABLE):
@@ -126,7 +126,7 @@ def test_nothing_is_short() -> None:
     assert state_text.encode(ledger.EMPTY) == "[[],[],0,0,0,[]]"
 
 
-@pytest.mark.parametrize("after", ["]", " ", "[]", "x"])
+@each("after", ["]", " ", "[]", "x"])
 def test_a_text_with_something_after_it_is_no_state(after: str) -> None:
     """A row that was damaged at its end is not taken for whole."""
     with pytest.raises(ValueError, match="more than one"):

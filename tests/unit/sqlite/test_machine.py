@@ -31,7 +31,7 @@ broken line
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "kind"),
     [
         ("/var/lib/x.db", "ext4"),

@@ -17,6 +17,7 @@ from leasehold import AsyncLeasehold, InvalidRequest, Leasehold, LeaseLost, Stal
 from leasehold.guards.sql import FenceGuard
 from leasehold.testing import StandInStore, TurnableClock, expire, freeze, outage
 from tests.support.lock import elsewhere, look, nothing_left
+from tests.support.tables import each
 from tests.support.waiting import until
 
 Connect = Callable[..., Leasehold]
@@ -324,8 +325,8 @@ async def test_an_outage_in_asyncio(async_hold: AsyncLeasehold, leasehold_clock:
 # ---------------------------------------------------------------- wrong use
 
 
-@pytest.mark.parametrize("call", [freeze, expire, outage])
-@pytest.mark.parametrize("thing", [None, "job", 42])
+@each("call", [freeze, expire, outage])
+@each("thing", [None, "job", 42])
 def test_what_is_no_lease_is_refused(call: Callable[[Any], object], thing: object) -> None:
     """A lock that was busy gives None: the error says what came."""
     with pytest.raises(InvalidRequest, match=type(thing).__name__):

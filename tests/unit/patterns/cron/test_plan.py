@@ -9,6 +9,7 @@ import pytest
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.cron.schedule import MOST_TICKS, DueTicks, Policy, Schedule, decide
 from leasehold.patterns.cron.state import KEPT, CronState, RunRecord, decode, encode
+from tests.support.tables import each
 
 FIVE = Schedule("*/5 * * * *")
 T = 1_800_000_000  # a tick: 2027-01-15 08:00:00 UTC
@@ -43,7 +44,7 @@ def test_a_tick_is_due_from_its_time_on() -> None:
     assert plan(state(T + 300), T + 300.1) is None
 
 
-@pytest.mark.parametrize(("late", "runs"), [(0, True), (60, True), (60.1, False), (299, False)])
+@each(("late", "runs"), [(0, True), (60, True), (60.1, False), (299, False)])
 def test_grace(late: float, runs: bool) -> None:
     """A little late is not missed."""
     found = plan(state(), T + 300 + late)
@@ -159,7 +160,7 @@ def test_books_can_be_read_again() -> None:
     assert decode(encode(known), "rollup") == known
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "7", "null", '{"leasehold":"once/1"}', '{"leasehold":"cron/1"}', "{"])
+@each("text", ["", "{}", "[]", "7", "null", '{"leasehold":"once/1"}', '{"leasehold":"cron/1"}', "{"])
 def test_a_name_that_is_used_twice(text: str) -> None:
     """What another pattern, or anybody else, has written is not overwritten."""
     with pytest.raises(InvalidRequest, match="used twice"):

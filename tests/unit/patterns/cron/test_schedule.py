@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.patterns.cron.schedule import ALIASES, Schedule
+from tests.support.examples import examples
 from tests.support.tables import each
 
 AMSTERDAM, NEW_YORK = "Europe/Amsterdam", "America/New_York"
@@ -71,7 +72,7 @@ def test_a_question_in_the_hour_that_comes_twice() -> None:
 
 @each("zone", ["UTC", AMSTERDAM, NEW_YORK, "America/Havana", "Asia/Kathmandu"])
 @each("expression", ["*/7 * * * *", "30 2 * * *", "0,30 1-3 * * *", "15 */2 * * *"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_everybody_sees_the_same_ticks(data: st.DataObject, zone: str, expression: str) -> None:
     """Whenever one begins to look, between the same two ticks, the next one is the same."""
@@ -96,7 +97,7 @@ def test_recent_ticks() -> None:
     assert Schedule("0 0 29 2 *").recent(0, leap + 86400, 3)[-1] == leap
 
 
-@pytest.mark.parametrize("alias", sorted(ALIASES))
+@each("alias", sorted(ALIASES))
 def test_aliases(alias: str) -> None:
     """They are the expressions that crontab(5) says, and the same schedule."""
     assert Schedule(alias).text == Schedule(ALIASES[alias]).text == Schedule(f" {alias.upper()} ").text
@@ -123,7 +124,7 @@ def test_no_expression(expression: str) -> None:
         Schedule(expression)
 
 
-@pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 31 2 *"])
+@each("expression", ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 31 2 *"])
 def test_an_expression_that_never_fires(expression: str) -> None:
     """30 February is refused at once, and not waited for."""
     with pytest.raises(InvalidRequest, match="never fires"):
@@ -139,7 +140,7 @@ def test_whatever_is_written(expression: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("wrong", [None, 5, b"* * * * *", ["*"]])
+@each("wrong", [None, 5, b"* * * * *", ["*"]])
 def test_what_is_no_text(wrong: Any) -> None:
     """Neither as an expression nor as a zone."""
     with pytest.raises(InvalidRequest, match="text"):
@@ -155,7 +156,7 @@ def test_a_zone_of_the_machine(zone: str) -> None:
         Schedule("@daily", zone)
 
 
-@pytest.mark.parametrize("zone", ["Europe/Nowhere", "", "../../etc/passwd", "Europe", "CEST+2", "a\0b"])
+@each("zone", ["Europe/Nowhere", "", "../../etc/passwd", "Europe", "CEST+2", "a\0b"])
 def test_no_such_zone(zone: str) -> None:
     """It is said what one looks like."""
     with pytest.raises(InvalidRequest, match="Europe/Amsterdam"):

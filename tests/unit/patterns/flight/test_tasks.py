@@ -14,6 +14,7 @@ import pytest
 
 from leasehold import AsyncLeasehold, InvalidRequest, NotAcquired, aio
 from leasehold.patterns.single_flight.single_flight import shared_flights
+from tests.support.tables import each
 from tests.unit.patterns.flight.test_threads import CountingStore
 
 CROWD = 200
@@ -109,7 +110,7 @@ def test_an_error_is_for_all() -> None:
     play(scene)
 
 
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["the first", "the second", "the last"])
+@each("which", [0, 1, 2], ids=["the first", "the second", "the last"])
 def test_who_is_cancelled_takes_nobody_along(which: int) -> None:
     """The others get the value, whoever it was that asked first."""
 

@@ -39,7 +39,7 @@ def test_settings(tmp_path: Path, wrong: dict[str, Any]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("engine", [None, 5, "postgresql://localhost/app", ":memory:", sqlite3.connect])
+@each("engine", [None, 5, "postgresql://localhost/app", ":memory:", sqlite3.connect])
 def test_what_is_no_engine(engine: Any) -> None:
     """Said at once, or by the first use of a function that gives something else."""
     with pytest.raises((InvalidRequest, StoreUnavailable)):

@@ -9,11 +9,12 @@ from enum import IntEnum, StrEnum
 from typing import Any
 from uuid import UUID
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from leasehold.patterns.once.fingerprint import Fingerprint
+from tests.support.examples import examples
+from tests.support.tables import each
 
 
 class Colour(StrEnum):
@@ -49,7 +50,7 @@ def test_no_two_are_alike() -> None:
     assert len(set(digests)) == len(DIFFERENT)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
@@ -102,7 +103,7 @@ def turned(value: Any) -> Any:
 
 
 @given(bodies, bodies)
-@settings(max_examples=40, deadline=None)  # a busy machine is no failure
+@settings(max_examples=examples(40))
 def test_alike_when_they_are_the_same(one: Any, other: Any) -> None:
     """Whatever they are made of: the order of keys does not matter, and everything else does."""
     assert digest(one) == digest(turned(one))

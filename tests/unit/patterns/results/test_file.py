@@ -22,6 +22,7 @@ from leasehold.patterns.results import MemoryResultStore, SQLiteResultStore, Thr
 from leasehold.stores.sqlite import file
 from leasehold.stores.sqlite.file import connect
 from leasehold.testing.results import Presenter
+from tests.support.tables import each
 
 NAME = "order:42"
 OLD, NEW = Presenter(NAME, 10), Presenter(NAME, 11)
@@ -164,7 +165,7 @@ def test_a_format_of_the_future(results: SQLiteResultStore, path: Path) -> None:
         SQLiteResultStore(path).read(NAME)
 
 
-@pytest.mark.parametrize("bad", ["", ":memory:", "a\0b"])
+@each("bad", ["", ":memory:", "a\0b"])
 def test_what_is_no_path(bad: str) -> None:
     """It is said when the result store is made."""
     with pytest.raises(InvalidRequest):
