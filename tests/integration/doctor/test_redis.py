@@ -287,7 +287,6 @@ def test_a_server_that_is_gone(own_redis: Start) -> None:
     assert not seen.report.reachable and found(seen, "reachable")["problem"].place == f"127.0.0.1:{server.port}"
 
 
-@pytest.mark.soak  # every limit of a call is waited for
 def test_a_server_that_hangs(own_redis: Start) -> None:
     """The same for one that accepts connections and answers nothing."""
     server = own_redis()

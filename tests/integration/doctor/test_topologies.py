@@ -36,7 +36,6 @@ def test_sentinels(redis_sentinel: RedisSentinel) -> None:
     assert any(one.fix == rights.sentinel_line() for one in seen.report.of("permissions"))
 
 
-@pytest.mark.soak  # the others take seconds to notice
 def test_a_sentinel_that_is_gone(redis_sentinel: RedisSentinel) -> None:
     """One is a warning; with two gone there is no majority, and no failover."""
     first, second, _ = redis_sentinel.sentinels
@@ -91,7 +90,6 @@ def test_the_line_of_a_cluster_is_enough(redis_cluster: RedisCluster) -> None:
             node.ask("ACL DELUSER app")
 
 
-@pytest.mark.soak  # until the others have noticed, and until it is whole again for the next test
 def test_a_cluster_without_a_master(redis_cluster: RedisCluster) -> None:
     """A master that is gone with its replica: its slots are served by nobody, or the state is fail."""
     lost = redis_cluster.masters[0]
