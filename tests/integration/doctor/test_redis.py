@@ -91,7 +91,8 @@ def test_confirmations_that_come_too_early(own_redis: Start, program: Callable[[
     finding = only(seen, "waitaof")
     assert finding.severity == "warning" and f"Valkey {version} " in finding.text
     command, _, _ = finding.fix.partition(",")
-    server.client().execute_command(*command.split())
+    client: Any = server.client()
+    client.execute_command(*command.split())
     assert examined(server.url).report.of("waitaof") == []
 
 
