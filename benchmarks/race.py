@@ -122,6 +122,13 @@ class Board:
         if sum(self._words[TURNS:READY]) > limit:
             self._words[BROKEN] += 1
 
+    def counts(self) -> tuple[int, int]:
+        """How many handoffs and turns there were, both at one moment: between two turns."""
+        while True:
+            turns, handoffs = self._words[TAKEN], self._words[HANDOFFS]
+            if not self._words[INSIDE] and self._words[TAKEN] == turns:
+                return handoffs, turns
+
     def journal_us(self, first: int, last: int) -> list[float]:
         """How long these handoffs took."""
         first = max(first, last - JOURNAL_WORDS)
@@ -297,13 +304,12 @@ def check_order(turns: Sequence[int]) -> None:
 def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage]) -> tuple[Result, list[int]]:
     """What was measured, and how many turns each party had."""
     mine = [TURNS + me for me in range(1, parties + 1)]
-    used, first, began = usage(), board[HANDOFFS], time.monotonic()
-    first_turn = board[TAKEN]
+    used, (first, first_turn), began = usage(), board.counts(), time.monotonic()
     turns = [board[word] for word in mine]
     time.sleep(seconds)
-    spent, last, ended = usage().since(used), board[HANDOFFS], time.monotonic()
+    spent, (last, last_turn), ended = usage().since(used), board.counts(), time.monotonic()
     gained = [board[word] - before for word, before in zip(mine, turns, strict=True)]
-    waits = board.waits_us(first_turn, board[TAKEN])
+    waits = board.waits_us(first_turn, last_turn)
     handoffs = last - first if parties > 1 else len(waits)  # one alone hands it to itself
     if handoffs < 2:
         raise Broken(f"{handoffs} handoffs in {seconds} s: a party is stuck")
