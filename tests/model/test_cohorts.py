@@ -35,6 +35,7 @@ def test_every_promise_is_kept() -> None:
     played = [simulate_cohorts.run(seed) for seed in QUICK]
     assert sum(one.checks.passes for one in played) > 10 * len(QUICK)
     assert sum(one.checks.taken for one in played) > 3 * len(QUICK)
+    assert sum(one.checks.blocks for one in played) > len(QUICK)
     assert sum(one.checks.grants for one in played) > 10 * len(QUICK)
     told = "".join(map(history, played))
     for sign in (
@@ -101,9 +102,29 @@ def test_the_same_seed_tells_the_same_history(seed: int) -> None:
 # ---------------------------------------------------------------- broken rules (I18)
 
 
-def keeps_the_block(some: Cohort, holding: object) -> None:
+def keeps_the_block(some: Cohort, holding: Holding, last_fence: int = 0, at: float = 0.0) -> None:
     """The fences of an earlier grant are used under the next one."""
     some.holder, some.leader = holding, None
+
+
+def alone_in_the_world(some: Cohort, holding: Holding, last_fence: int = 0, at: float = 0.0) -> None:
+    """A grant with fences is passed on as if the store had said that nobody waits elsewhere."""
+    granted(some, holding, last_fence, at)
+    some._others, some._passes = False, 2 * cohort.MOST_PASSES
+
+
+def counts_from_another(some: Cohort, holding: Holding, last_fence: int = 0, at: float = 0.0) -> None:
+    """Those who follow have the fences from that of the grant on, and not those above it."""
+    granted(some, holding, last_fence, at)
+    some._next -= bool(last_fence)
+
+
+def mint_ahead(turn: Turn, floor: int, count: int = 1) -> int:
+    """Beyond the clock."""
+    first = mint(turn, floor)
+    turn.fence += count - 1
+    turn.fence_until_us = max(turn.fence_until_us, turn.fence + DAY_US)
+    return first
 
 
 def passes_doubt(held: Holding, now: float) -> bool:
@@ -192,11 +213,14 @@ def same_fence(some: Cohort) -> tuple[object, int] | None:
 
 
 pass_on, reserved, next_holder, renew = Holding.pass_on, Cohort.reserved, Cohort.next_holder, Holding._renew
-take = Cohort.take
+take, granted, mint = Cohort.take, Cohort.granted, Turn.mint
 
 # What is broken: how, the promises whose checkers may be the first to notice, and in which kinds of seeds.
 BROKEN: dict[str, tuple[Break, str, str]] = {
     "fences of a block that was given back": (patched(Cohort, "granted", keeps_the_block), "I2", ""),
+    "a grant brings its own fence for another": (patched(Cohort, "granted", counts_from_another), "I2", ""),
+    "a grant brings fences beyond the clock": (patched(Turn, "mint", mint_ahead), "I2", ""),
+    "who waited behind others does not count them": (patched(Cohort, "granted", alone_in_the_world), "I15", ""),
     "one fence for all of a cohort": (patched(Cohort, "next_holder", same_fence), "I2", ""),
     "an owner that stays": (patched(Holding, "pass_on", same_owner), "I2", ""),
     "what is in doubt is passed on": (patched(Holding, "may_pass", passes_doubt), "I11", ""),

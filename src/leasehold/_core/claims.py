@@ -249,7 +249,7 @@ class PendingClaim:
                     return None
             if grant is None and self.push is not None:
                 push = self.push
-                grant = self.usable_grant(push.fence, push.beat, push.remaining_ms, push.slots)
+                grant = self.usable_grant(push.fence, push.beat, push.remaining_ms, push.slots, push.last)
                 self.push = None  # a push that was read too late is a hint to beat, nothing more (trap 41)
             if grant is not None:
                 confirms = self.request.at_least_ms or self.request.durability
@@ -399,7 +399,9 @@ class PendingClaim:
 
     # ------------------------------------------------------------ decisions
 
-    def usable_grant(self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> LocalGrant | None:
+    def usable_grant(
+        self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...], last_fence: int = 0
+    ) -> LocalGrant | None:
         """The grant that answers ``beat``, if there is time left to work in. Its deadline counts from when that
         beat was sent: neither the last one sent nor the last one acknowledged would be safe (trap 41)."""
         sent = self.sent.get(beat)
@@ -417,6 +419,7 @@ class PendingClaim:
             slots=slots,
             limit=self.limit,
         )
+        grant.last_fence = last_fence
         return grant if grant.usable(self.request.renews) else None
 
     def raise_refusal(self, reply: ops.Busy | ops.NoClaim | ops.Rejected) -> None:

@@ -94,10 +94,18 @@ class Cohort:
 
     # ------------------------------------------------------------ who comes next
 
-    def granted(self, holding: object) -> None:
-        """The leader's claim was granted."""
+    def granted(self, holding: Holding, last_fence: int = 0, at: float = 0.0) -> None:
+        """The leader's claim was granted. ``last_fence``: at the end of a wait behind others elsewhere, with fences for
+        those who wait here now."""
         self._forget()
         self.holder, self.leader = holding, None
+        if last_fence:
+            self._next, self._last, self._asked_at, self._others = holding.fence + 1, last_fence, at, True
+            self._passes = min(len(self.waiting), MOST_PASSES)
+
+    def fences_wanted(self) -> int:
+        """How many the next grant should bring: its own, and those for the ones who wait."""
+        return MOST_PASSES + 1 if self.waiting else 1
 
     def next_leader(self) -> Member | None:
         """The next one is to claim; None when nobody waits, and the cohort is over."""

@@ -70,6 +70,7 @@ class LocalGrant:
         "deadline",
         "fence",
         "granted_as",
+        "last_fence",
         "limit",
         "owner",
         "renew_at",
@@ -96,6 +97,7 @@ class LocalGrant:
         stop, deadline, renewal = grant_spans(ttl_ms, remaining_ms)
         self.owner = owner
         self.fence = fence
+        self.last_fence = 0  # of those that it brings for others of its process; 0: there are none
         self.granted_as: tuple[str, int] | None = None  # of one that was passed on: owner and fence in the store
         self.ttl_ms = ttl_ms
         self.stop_at = sent + stop

@@ -173,7 +173,9 @@ class Push(NamedTuple):
     (``revoke``) or that a claim has to wait (``wanted``), a watcher should inspect again (``changed``).
 
     ``beat`` names the sign of life that the grant answers: the deadline counts from the moment that beat
-    was sent, neither from the last one sent nor from the arrival of the push (trap 41)."""
+    was sent, neither from the last one sent nor from the arrival of the push (trap 41).
+
+    ``last``: the grant brings the fences up to this one, for those who follow in its process; 0: its own alone."""
 
     address: str
     event: str
@@ -183,6 +185,7 @@ class Push(NamedTuple):
     beat: int
     remaining_ms: int
     slots: tuple[int, ...] = (0,)
+    last: int = 0
 
 
 WAKE = Push("", "wake", "", "", 0, 0, 0)  # for every waiter: nothing was granted, but beat now
@@ -212,7 +215,8 @@ Reply: TypeAlias = (
 
 
 class Claim(NamedTuple):
-    """Request a place. Creates one; a repeated claim returns what the first one got."""
+    """Request a place. Creates one; a repeated claim returns what the first one got. ``limit``: of a semaphore, how many
+    permits there are; of one that holds alone, how many fences its grant may bring, if it comes in a push."""
 
     resource: str
     owner: str

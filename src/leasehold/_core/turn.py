@@ -112,13 +112,17 @@ class Turn:
 
     # ------------------------------------------------------------ fences
 
-    def mint(self, floor: int) -> int:
+    def mint(self, floor: int, count: int = 1) -> int:
         """A fence above every earlier one, also when the store lost its memory: the clock and the highest fence that
         the client has seen are floors (trap 14). One sequence for all slots: it grows for each of them, and a fence
-        names one grant."""
-        self.fence = fence = max(self.now.wall_us, floor + 1, self.fence + 1)
-        self.fence_until_us = max(self.fence_until_us, fence + DAY_US)
-        return fence
+        names one grant. ``count``: up to so many are given at once, and this is the first of them. As of ``reserve``,
+        none is beyond the clock; and there is one alone where the store may have lost its memory."""
+        lowest = max(floor, self.fence) + 1
+        last = max(self.now.wall_us, lowest)
+        first = max(last - count + 1, lowest) if self.fence else last
+        self.fence = last
+        self.fence_until_us = max(self.fence_until_us, last + DAY_US)
+        return first
 
     def reserve(self, count: int) -> tuple[int, int]:
         """The first and the last of up to so many fences that nothing else will mint; (0, 0) when there are none. They
@@ -176,10 +180,10 @@ class Turn:
 
     # ------------------------------------------------------------ pushes
 
-    def push(self, address: str, event: str, grant: Grant, beat: int = 0) -> None:
+    def push(self, address: str, event: str, grant: Grant, beat: int = 0, last: int = 0) -> None:
         remaining_ms = grant.expires_ms - self.now.ms
         self.pushes.append(
-            ops.Push(address, event, self.resource, grant.owner, grant.fence, beat, remaining_ms, grant.slots)
+            ops.Push(address, event, self.resource, grant.owner, grant.fence, beat, remaining_ms, grant.slots, last)
         )
 
     def push_to_watchers(self) -> None:
@@ -301,9 +305,9 @@ class Turn:
             if not waiter.address:
                 return  # it keeps its place, and takes the free resource with its own next beat
             if waiter.owner == self.requester or self.reachable(waiter.address):
-                grant = self.grant(waiter, slots)
+                grant = self.grant(waiter, slots, waiter.limit if waiter.rule in EXCLUSIVE else 1)
                 seats.append(grant)
-                self.push(waiter.address, "granted", grant, waiter.beat)
+                self.push(waiter.address, "granted", grant, waiter.beat, self.fence if self.fence > grant.fence else 0)
             else:
                 self.pass_over(waiter)
 
@@ -313,12 +317,13 @@ class Turn:
         place = self.queue.index(waiter)
         self.queue[place] = waiter._replace(beat_ms=self.now.ms - patience_ms(waiter.ttl_ms) - 1)
 
-    def grant(self, waiter: Waiter, slots: tuple[int, ...]) -> Grant:
-        """Move a claim from the queue to the holders. Every grant is made here."""
+    def grant(self, waiter: Waiter, slots: tuple[int, ...], fences: int = 1) -> Grant:
+        """Move a claim from the queue to the holders. Every grant is made here. ``fences``: how many it gets, if there
+        are as many."""
         self.queue.remove(waiter)
         grant = Grant(  # by position, as in ``state``
             waiter.owner,
-            self.mint(waiter.floor),
+            self.mint(waiter.floor, fences),
             waiter.ttl_ms,
             self.now.ms + waiter.ttl_ms,
             waiter.rule,

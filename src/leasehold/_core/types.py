@@ -57,7 +57,7 @@ class Waiter(NamedTuple):
     floor: int = 0
     rule: str = "mutex"
     permits: int = 1
-    limit: int = 1
+    limit: int = 1  # of a semaphore; for others, how many fences its grant may bring
     since_us: int = 0
     meta: str = ""
     holder_address: str = ""

@@ -18,7 +18,7 @@ from collections.abc import Coroutine
 
 from leasehold._core.claims import AcquireRequest, OwnLease
 from leasehold._core.cohort import ASK, GIVE_BACK, KEEP, PASS, Cohort, Member, prepare
-from leasehold._core.holding import ALIVE
+from leasehold._core.holding import ALIVE, LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.rules import EXCLUSIVE
 from leasehold._core.types import public_owner
@@ -94,6 +94,7 @@ class LocalWaiter(Member):
         """It is its turn to claim, and this is its attempt."""
         with engine.watchdog.transitions:
             if self.cohort.leader is self:
+                attempt.request = attempt.request._replace(limit=self.cohort.fences_wanted())
                 attempt.leads_on = weakref.ref(self.anchor)
                 self.cohort.leader, attempt.cohort = attempt, self.cohort
 
@@ -444,12 +445,12 @@ class Leadership:
                     attempt.cohort = engine.cohorts[key] = LocalCohort(key, attempt)
 
 
-def granted(engine: Engine, attempt: Attempt, held: HeldLease) -> None:
+def granted(engine: Engine, attempt: Attempt, held: HeldLease, grant: LocalGrant) -> None:
     """The leader has got the lease. It may pass to others from now on."""
     cohort = attempt.cohort
     with engine.watchdog.transitions:
         if cohort is not None and cohort.leader is attempt:
-            cohort.granted(held)
+            cohort.granted(held, grant.last_fence, grant.at)
             held.cohort = cohort
 
 

@@ -234,11 +234,11 @@ class BaseLock(ABC):
         if self._engine.closed:
             shutdown.wait_for_exit()
 
-    def _hold_in_cohort(self, attempt: Attempt, held: HeldLease) -> None:
+    def _hold_in_cohort(self, attempt: Attempt, held: HeldLease, grant: LocalGrant) -> None:
         """Others of this process wait behind this attempt: the lease may pass to them."""
         from leasehold._runtime import cohorts
 
-        cohorts.granted(self._engine, attempt, held)
+        cohorts.granted(self._engine, attempt, held, grant)
 
     # ------------------------------------------------------------ the end of an acquire
     #

@@ -140,7 +140,7 @@ class Lock(BaseLock):
             grant = self._claim(attempt, connection, template, ticket)
             lease = self._lease_class(engine, self._keep(grant, thread, events, attempt.epoch))
             if attempt.cohort is not None:
-                self._hold_in_cohort(attempt, lease._held)
+                self._hold_in_cohort(attempt, lease._held, grant)
             engine.pending.discard(attempt)
             engine.connections.give_back(borrowed.pop())
             return lease  # inside the try: an interrupt on the way out must not lose it
@@ -311,7 +311,7 @@ class AsyncLock(BaseLock):
             held = self._keep(grant, task, events, attempt.epoch)
             lease = self._lease_class(engine, held, self._driver, loop)
             if attempt.cohort is not None:
-                self._hold_in_cohort(attempt, held)
+                self._hold_in_cohort(attempt, held, grant)
             engine.pending.discard(attempt)
             attempt.forget_pushes()
             return lease  # inside the try: an interrupt on the way out must not lose it

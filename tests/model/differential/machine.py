@@ -35,10 +35,12 @@ FORGET = st.sampled_from([0, 0, 60_000, 400])
 CLOSED = st.sampled_from([0, 0, 0, 250, 5_000, 200_000])
 AIM = st.sampled_from([*["holder"] * 4, *["youngest"] * 2, "last", "older", "nobody's", "another's"])
 # What claims ask for: rule, permits, limit. Each run has its own theme, so that crowds of one kind come together.
+# Of one that holds alone the limit is how many fences its grant may bring.
 MUTEX, READ, WRITE = ("mutex", 1, 1), ("read", 1, 1), ("write", 1, 1)
+LEADER, WRITING_LEADER = ("mutex", 1, 65), ("write", 1, 3)
 THEMES = {
-    "mutex": (MUTEX,),
-    "readers and writers": (READ, WRITE, READ, READ),
+    "mutex": (MUTEX, LEADER),
+    "readers and writers": (READ, WRITE, READ, READ, WRITING_LEADER),
     "permits": (("semaphore", 1, 3), ("semaphore", 2, 3), ("semaphore", 1, 2), ("semaphore", 3, 3)),
     "all": (READ, ("semaphore", 2, 2), MUTEX, WRITE, ("semaphore", 1, 4), ("semaphore", 3, 2)),
 }

@@ -21,9 +21,10 @@ SLOW_CLOCK = 1.01
 
 @dataclass(slots=True)
 class Asked:
-    """The last time that a holder asked the store for fences."""
+    """The last time that a holder asked the store for fences, or that its grant brought some."""
 
-    op: ops.Renew
+    ttl_ms: int
+    tell: bool
     at: float
     others: bool  # somebody waited elsewhere
     passes: int = 0  # since then
@@ -35,6 +36,7 @@ class CohortChecks(Checks):
 
     passes: int = 0
     taken: int = 0  # leases that had lingered
+    blocks: int = 0  # grants that brought fences for others
     most_overtaken: int = 0
     slept: set[str] = field(default_factory=set)  # who was frozen while it asked the store for fences
     crews: dict[str, int] = field(default_factory=dict)  # process -> how many work in it
@@ -61,7 +63,17 @@ class CohortChecks(Checks):
                 self._wanted.discard((op.owner, op.fence))
             if id(op) not in self._heard:  # nobody hears the answer to one that was delivered twice
                 self._heard[id(op)] = op
-                self._asked[op.owner, op.fence] = Asked(op, self.world.now, others)
+                self._asked[op.owner, op.fence] = Asked(op.ttl_ms, op.tell, self.world.now, others)
+        for push in outcome.pushes:
+            if push.last:
+                self.require(push.last <= now.wall_us, "I2 a grant brought fences beyond the clock:", push)
+                self._reserved[op.resource] = push.last
+                self._asked[push.owner, push.fence] = Asked(push.remaining_ms, False, self.world.now, others=True)
+
+    def brought(self, holding: Holding) -> None:
+        """A grant that brought fences has reached its holder: its time to pass it on counts from here."""
+        self._asked[grant_of(holding)].at = self.world.now
+        self.blocks += 1
 
     def _granted(self, resource: str, owner: str, fence: int) -> None:
         Checks._granted(self, resource, owner, fence)
@@ -142,9 +154,9 @@ class CohortChecks(Checks):
         self.require(grant in self._asked, "I1 passed on what the store has not granted:", *grant)
         asked = self._asked[grant]
         asked.passes += 1
-        longest = PASS_SECONDS * SLOW_CLOCK + renewal_budget_ms(asked.op.ttl_ms) / 1000
+        longest = PASS_SECONDS * SLOW_CLOCK + renewal_budget_ms(asked.ttl_ms) / 1000
         late = self.world.now - max(asked.at, process.frozen_until)
-        self.require(lingered or asked.op.tell or late <= longest, "I15 the store was not asked for", f"{late:.3f} s")
+        self.require(lingered or asked.tell or late <= longest, "I15 the store was not asked for", f"{late:.3f} s")
         fair = asked.passes < self.crews[process.name] if asked.others else asked.passes <= MOST_PASSES
         self.require(fair, "I15 a cohort went on after it had seen others:", asked.passes, "times")
 

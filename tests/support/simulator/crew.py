@@ -293,10 +293,13 @@ class CrewJob(Job):
             place.lead(engine, attempt)  # type: ignore[arg-type]  # all that it needs of one
         leadership = Leadership(self.worker, attempt)
         try:
-            taken = await flows.acquire(ask, lambda: self.new_owner(0), engine.floor, self.now(), own_leases=leadership)
+            asked = attempt.request
+            taken = await flows.acquire(asked, lambda: self.new_owner(0), engine.floor, self.now(), own_leases=leadership)
             held = self.keep(0, taken)
             if attempt.cohort is not None:
-                cohorts.granted(engine, attempt, held)  # type: ignore[arg-type]
+                cohorts.granted(engine, attempt, held, taken)  # type: ignore[arg-type]
+                if taken.last_fence:
+                    self.checks.brought(held)
             engine.pending.discard(attempt)
         except (Cancelled, LeaseholdError):
             engine.pending.discard(attempt)

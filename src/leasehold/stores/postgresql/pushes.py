@@ -41,8 +41,8 @@ def decode(payload: str) -> tuple[str, Push | None]:
         address, *fields = state_text.parse(payload)
         if not fields:
             return str(address), None
-        push = Push._make((address, *fields[:-1], tuple(fields[-1])))
-    except (ValueError, TypeError):
+        push = Push._make((address, *fields[:-2], tuple(fields[-2]), fields[-1]))
+    except (ValueError, TypeError, IndexError):
         return "", None
-    known = [str, str, str, str, int, int, int, tuple]
+    known = [str, str, str, str, int, int, int, tuple, int]
     return (push.address, push) if [type(one) for one in push] == known else ("", None)

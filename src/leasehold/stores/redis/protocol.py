@@ -540,8 +540,11 @@ def decode(reply: Any, op: ops.StoreOp) -> ops.Reply:
 def push(address: str, message: Any) -> ops.Push | None:
     """The push that a script published to that address; None for a message that no script of ours would publish."""
     try:
-        event, fence, beat, remaining_ms, slots, owner, resource = _text(message).split(" ", 6)
-        return ops.Push(address, event, resource, owner, int(fence), int(beat), int(remaining_ms), _slots(slots))
+        event, written, beat, remaining_ms, slots, owner, resource = _text(message).split(" ", 6)
+        event, _, more = event.partition("+")
+        fence = int(written)
+        last = fence + int(more) if more else 0
+        return ops.Push(address, event, resource, owner, fence, int(beat), int(remaining_ms), _slots(slots), last)
     except ValueError:
         return None
 

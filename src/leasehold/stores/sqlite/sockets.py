@@ -264,12 +264,12 @@ def decode(data: bytes) -> Push | None:
     import json
 
     try:
-        address, event, resource, owner, fence, beat, remaining_ms, slots = json.loads(data)
+        address, event, resource, owner, fence, beat, remaining_ms, slots, last = json.loads(data)
     except (ValueError, TypeError, RecursionError):
         return None
     texts = all(isinstance(one, str) for one in (address, event, resource, owner))
     if not texts or not isinstance(slots, list):
         return None
-    if not all(type(one) is int for one in (fence, beat, remaining_ms, *slots)):
+    if not all(type(one) is int for one in (fence, beat, remaining_ms, last, *slots)):
         return None
-    return Push(address, event, resource, owner, fence, beat, remaining_ms, tuple(slots))
+    return Push(address, event, resource, owner, fence, beat, remaining_ms, tuple(slots), last)

@@ -114,9 +114,9 @@ local function fits(claim)
     return table.concat(slots, ',')
 end
 
-local function grant_to(claim, fence, slots)
+local function grant_to(claim, fence, slots, top)
     count_seats()
-    local grant = seat(claim, fence, slots)
+    local grant = seat(claim, fence, slots, top)
     count_seat(grant)
     if claim.rule == 'semaphore' and limit_of(claim) and stored > 0 then
         keep_limit(stored)

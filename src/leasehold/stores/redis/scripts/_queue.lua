@@ -114,13 +114,14 @@ local function hand_on(sender)
         if not slots then
             return STOP
         end
-        local fence = mint(one.floor)
+        local fence, top = mint(one.floor, one.owner ~= sender and not SHARED[one.rule] and tonumber(one.limit))
+        local brings = top > fence and '+' .. text(top - fence) or ''
         if one.owner ~= sender then
             if one.address == '-' then
                 return STOP
             end
             probe_write() -- a server that refuses writes does so before a push is sent
-            local receivers = publish(one.address, 'granted', one.owner, text(fence), one.beat, one.ttl, slots)
+            local receivers = publish(one.address, 'granted' .. brings, one.owner, text(fence), one.beat, one.ttl, slots)
             if type(receivers) == 'table' then -- this user may not publish
                 return STOP
             end
@@ -131,7 +132,7 @@ local function hand_on(sender)
             end
         end
         leave(one.owner)
-        grant_to(one, fence, slots)
+        grant_to(one, fence, slots, top)
         return not SHARED[one.rule] and STOP or LEFT
     end)
 end

@@ -64,8 +64,11 @@ local function keep(ttl)
     return math.max(ttl, 60000)
 end
 
-local function mint(floor)
-    return math.max(wall, floor + 1, last + 1)
+-- The first and the last of up to so many fences (_core/turn.py).
+local function mint(floor, count)
+    local lowest = math.max(floor, last) + 1
+    local top = math.max(wall, lowest)
+    return last > 0 and math.max(top - (count or 1) + 1, lowest) or top, top
 end
 
 -- It may be forgotten a day after max(now, fence): then no clock is behind it any more.
@@ -145,9 +148,10 @@ local function write_grant(one)
 end
 
 -- Every grant but that of the fast path of claim is made here. The mark of shared grants is written at the end of the
--- turn.
-local function seat(one, fence, slots)
-    local grant = {owner = one.owner, fence = write_fence(fence), ttl = one.ttl, expires = ms + one.ttl, number = '0',
+-- turn. `top`: the last fence that it brings.
+local function seat(one, fence, slots, top)
+    local written = write_fence(top or fence)
+    local grant = {owner = one.owner, fence = top and text(fence) or written, ttl = one.ttl, expires = ms + one.ttl, number = '0',
                    since = wall_text, closed = one.closed or '0', delay = one.delay, rule = one.rule,
                    limit = one.rule == 'semaphore' and one.limit or '0', slots = slots, repeated = one.repeated,
                    holder_address = one.holder_address, ticket = '-', meta = one.meta}

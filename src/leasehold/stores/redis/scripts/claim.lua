@@ -45,7 +45,7 @@ if plain and there == 0 then
 end
 
 -- Fast path: one owner holds it alone, and this claim has to wait: as the first, or behind one that is alive.
-local address = plain and there > 0 and string.match(options, '^1 1 1 (%S+)$', 11)
+local limit, address = string.match(plain and there > 0 and options or '', '^1 1 (%d+) (%S+)$', 11)
 local taken = address and call('EXISTS', KEYS[5], KEYS[6]) == 0 and call('GET', KEYS[1])
 local head, holder, length, flag, rest = string.match(taken and #taken <= 16384 and taken or '',
     '^(%d+ (%S+) (%d+) %d+ )([01])( %S+ %l+ %d+ .*)$')
@@ -68,7 +68,7 @@ if holder and holder ~= ARGV[1] then
         call('RPUSH', KEYS[3], ARGV[1])
         call('PEXPIRE', KEYS[3], '30000')
         call('HSET', KEYS[4], ARGV[1], string.format('%.0f', ms + lasts) .. ' waiting 0 1 ' .. ARGV[3] .. ' ' .. ARGV[2] .. ' '
-            .. since .. ' 0 ' .. string.sub(options, 1, 5) .. ' 1 1 ' .. address .. ' '
+            .. since .. ' 0 ' .. string.sub(options, 1, 5) .. ' 1 ' .. limit .. ' ' .. address .. ' '
             .. string.match(ARGV[4], ' (%S+) %l+$') .. ' ' .. ARGV[6])
         if call('PTTL', KEYS[4]) < lasts then
             call('PEXPIRE', KEYS[4], lasts + 60000) -- more than needed, so that the next ones need not do it
