@@ -215,8 +215,8 @@ Reply: TypeAlias = (
 
 
 class Claim(NamedTuple):
-    """Request a place. Creates one; a repeated claim returns what the first one got. ``limit``: of a semaphore, how many
-    permits there are; of one that holds alone, how many fences its grant may bring, if it comes in a push."""
+    """Request a place. Creates one; a repeated claim returns what the first one got. ``limit``: of a semaphore, how
+    many permits there are; of one that holds alone, how many fences its grant may bring, if it comes in a push."""
 
     resource: str
     owner: str

@@ -45,6 +45,7 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
     "the door opens with the release": {"renew": "ARGV[{closed_ms}] = '0'"},
     "a lock-delay is forgotten": {"claim": OPTION.format("^(%l+ %-?%d+) %d+", "%1 0")},
     "the last comes first": {EVERY: COMMANDS.format("if name == 'RPUSH' then return real.call('LPUSH', ...) end")},
+    "a grant brings no fences": {"claim": OPTION.format("^(mutex %-?%d+ %d+ %d %d+) %d+", "%1 1")},
     "whoever asks once stays in line": {"claim": OPTION.format("^(%l+ %-?%d+ %d+) 0", "%1 1")},
     "an eviction needs no force": {"evict": "ARGV[{force}] = '1'"},
     "an eviction forgets why": {"evict": "ARGV[{note}] = ''"},

@@ -293,8 +293,8 @@ class CrewJob(Job):
             place.lead(engine, attempt)  # type: ignore[arg-type]  # all that it needs of one
         leadership = Leadership(self.worker, attempt)
         try:
-            asked = attempt.request
-            taken = await flows.acquire(asked, lambda: self.new_owner(0), engine.floor, self.now(), own_leases=leadership)
+            ask, new_owner = attempt.request, partial(self.new_owner, 0)
+            taken = await flows.acquire(ask, new_owner, engine.floor, self.now(), own_leases=leadership)
             held = self.keep(0, taken)
             if attempt.cohort is not None:
                 cohorts.granted(engine, attempt, held, taken)  # type: ignore[arg-type]

@@ -37,6 +37,45 @@ def test_a_release_hands_on_and_pushes_exactly_one_grant() -> None:
     assert (desk.holder(), desk.waiting()) == ("b", ["c", "d"])
 
 
+def test_a_push_brings_as_many_fences_as_its_claim_may_have() -> None:
+    """They end with the clock, nothing else mints them, and the grant has the first."""
+    desk, fence = crowd()
+    desk.claim("b", limit=65)
+    desk.claim("c")
+    desk.later(1_000)
+    desk.release("a", fence)
+    first = desk.wall_us - 64
+    assert (desk.grant().fence, desk.pushes[0].fence, desk.pushes[0].last) == (first, first, desk.wall_us)
+    desk.release("b", first)
+    assert desk.grant().fence == desk.wall_us + 1 and desk.pushes[0].last == 0
+
+
+def test_a_push_brings_no_fence_that_was_given() -> None:
+    """After a handoff in the same moment only a few are left, and none beyond the clock."""
+    desk, fence = crowd()
+    for owner in ("b", "c"):
+        desk.claim(owner, limit=65)
+    desk.wall_us += 3
+    desk.release("a", fence)
+    assert (desk.grant().fence, desk.pushes[0].last) == (fence + 1, fence + 3)
+    desk.release("b", fence + 1)
+    assert (desk.grant().fence, desk.pushes[0].last) == (fence + 4, 0)
+
+
+def test_fences_are_brought_by_a_push_alone_and_to_one_that_holds_alone() -> None:
+    """Who learns of its grant by a reply is not told of more; nor does a reader get any."""
+    desk, fence = crowd()
+    desk.claim("b", limit=65, pushable=False)
+    desk.later(1_000)
+    desk.release("a", fence)
+    desk.beat("b", 2)
+    assert desk.grant().fence == desk.last_fence()
+    desk.claim("c", rule="read", limit=65)
+    desk.later(1_000)
+    desk.release("b", desk.grant().fence)
+    assert (desk.pushes[0].owner, desk.pushes[0].last, desk.grant().fence) == ("c", 0, desk.last_fence())
+
+
 def test_a_handed_off_grant_has_its_full_time() -> None:
     """The ttl counts from the handoff in the store, not from when the wait began."""
     desk, fence = crowd("b")
