@@ -15,7 +15,7 @@ import pytest
 from leasehold._core import cohort, ops
 from leasehold._core.cohort import ASK, GIVE_BACK, PASS, Cohort
 from leasehold._core.holding import HELD, Holding, LocalGrant, grant_spans
-from leasehold._core.policy import DAY_US
+from leasehold._core.policy import DAY_US, MOST_PASSES
 from leasehold._core.turn import Turn
 from tests.model.breaking import Break, patched
 from tests.support.simulator import cohortchecks, simulate_cohorts
@@ -110,7 +110,7 @@ def keeps_the_block(some: Cohort, holding: Holding, last_fence: int = 0, at: flo
 def alone_in_the_world(some: Cohort, holding: Holding, last_fence: int = 0, at: float = 0.0) -> None:
     """A grant with fences is passed on as if the store had said that nobody waits elsewhere."""
     granted(some, holding, last_fence, at)
-    some._others, some._passes = False, 2 * cohort.MOST_PASSES
+    some._others, some._passes = False, 2 * MOST_PASSES
 
 
 def counts_from_another(some: Cohort, holding: Holding, last_fence: int = 0, at: float = 0.0) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold._core import cohort as cohort_module
 from leasehold._core.ops import Claim, Renew
+from leasehold._core.policy import MOST_PASSES, PASS_SECONDS
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.crew import Crew, Hand, Loop
@@ -127,7 +127,7 @@ def test_it_is_passed_on_for_a_moment_only(street: Street) -> None:
     again = street.strangers.come()[0]
     assert street.elsewhere.let_go()
     street.hands[0].has_it()
-    street.clock.advance(cohort_module.PASS_SECONDS)
+    street.clock.advance(PASS_SECONDS)
     street.turn(street.hands[0])
     again.has_it()
     assert all(hand.lease is None for hand in street.hands[1:])
@@ -143,4 +143,4 @@ def test_a_grant_that_brings_no_fences_is_like_any_other(street: Street) -> None
 
 def test_only_who_is_followed_wants_more_than_its_own_fence(street: Street) -> None:
     """Nobody waits behind one that comes first, or alone: what the store remembers as its last fence is its own."""
-    assert [op.limit for op in street.spy.of(Claim)] == [1, 1, 1, cohort_module.MOST_PASSES + 1]
+    assert [op.limit for op in street.spy.of(Claim)] == [1, 1, 1, MOST_PASSES + 1]
