@@ -21,7 +21,7 @@ def line_takes(choose: Callable[[PendingClaim, int, int], tuple[float, int]]) ->
     """A waiter that counts its deadline from another moment, or with another length."""
 
     def taken(
-        line: PendingClaim, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]
+        line: PendingClaim, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...], last_fence: int = 0
     ) -> LocalGrant | None:
         sent, length_ms = choose(line, beat, remaining_ms)
         ask, in_doubt = line.request, line.unanswered > 0
@@ -93,7 +93,7 @@ def last_come_first(turn: Turn, requester: str = "") -> None:
     turn.queue.reverse()
 
 
-def plain_counter(turn: Turn, floor: int) -> int:
+def plain_counter(turn: Turn, floor: int, count: int = 1) -> int:
     """INCR, which begins again at 1."""
     turn.fence += 1
     turn.fence_until_us = turn.now.wall_us * 2

@@ -104,9 +104,9 @@ class Counting:
             if state == ledger.EMPTY:
                 counting.taken[resource] = 0
 
-        def granted(turn: Turn, waiter: Waiter, slots: tuple[int, ...]) -> Grant:
+        def granted(turn: Turn, waiter: Waiter, slots: tuple[int, ...], fences: int = 1) -> Grant:
             counting.taken[turn.resource] += waiter.permits if waiter.rule == SEMAPHORE else 0
-            return grant(turn, waiter, slots)
+            return grant(turn, waiter, slots, fences)
 
         def expired(turn: Turn) -> None:
             before = permits(turn)

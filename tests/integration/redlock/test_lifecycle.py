@@ -171,7 +171,7 @@ def test_a_hundred_threads_one_winner() -> None:
                     lease = hold.lock("job", ttl=120).acquire(wait=0)
                     if lease is not None:
                         won.append(lease)
-                time.sleep(random.uniform(0.01, 0.06))
+                time.sleep(random.uniform(0.02, 0.5))
 
         threads = [threading.Thread(target=run) for _ in range(100)]
         for thread in threads:
