@@ -86,7 +86,8 @@ def test_a_slot_without_a_node_is_a_definite_no(company: Company) -> None:
 @mostly("sync", "company")
 def test_a_node_that_stands_still_is_replaced_and_the_lease_goes_on(company: Company) -> None:
     """SIGSTOP for longer than the Cluster waits: the replica takes over, and renews what it has. The old master comes
-    back as a replica, and nobody believes it."""
+    back as a replica, and nobody believes it. (On a busy machine the new one may be taken for dead as well; the old one
+    then takes over again, perhaps with what it had when it stood still, and nothing can be said of the lease.)"""
     party = company.party()
     lease = party.do(acquiring("job:1", ttl=9))
     node = company.node("job:1")
@@ -101,7 +102,8 @@ def test_a_node_that_stands_still_is_replaced_and_the_lease_goes_on(company: Com
     finally:
         node.thaw()
     company.cluster.settle()
-    assert party.do(releasing(lease))
+    released = party.do(releasing(lease))
+    assert released or company.node("job:1") is not promoted, f"{lease._held.reason}, and the new master has stayed"
     assert party.do(acquiring("job:1")).fence > lease.fence
 
 
