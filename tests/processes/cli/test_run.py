@@ -190,6 +190,33 @@ def test_the_environment_of_a_crontab(desk: Desk, locale: dict[str, str]) -> Non
     assert {key: value for key, value in found.items() if key not in added} == given
 
 
+def test_any_environment(desk: Desk) -> None:
+    """The command gets it, whatever it contains and however long it is."""
+    given = {
+        b"LEASEHOLD_URL": desk.url.encode(), b"PYTHONPATH": bytes(SOURCE), b"PATH": b"/nowhere:/usr/bin:/bin",
+        b"BASH_FUNC_f%%": b"() { echo = \n}", b"a.b-c": b"", b"NO_TEXT": b"\xff\xfe", b"ONE": b"o" * 100_000,
+        b"OTHER": b"t" * 100_000,
+    }  # fmt: skip
+    command = [*COMMAND, "run", "job", "--", "env", "-0"]
+    done = subprocess.run(command, env=given, capture_output=True, timeout=SOON, check=True)
+    found = dict(line.split(b"=", 1) for line in done.stdout.split(b"\0") if line)
+    assert done.stderr == b""
+    assert {key: value for key, value in found.items() if key in given or not key.startswith(b"LEASEHOLD_")} == given
+
+
+def test_the_descriptors_are_those_of_the_caller(desk: Desk) -> None:
+    """A descriptor that the caller passes on reaches the command; none of ours does."""
+    passed, other = os.pipe()
+    try:
+        command = ["python3", "-ISc", "import posix; print(posix.listdir('/proc/self/fd'))"]
+        plain = subprocess.run(command, capture_output=True, text=True, check=True, pass_fds=[passed])
+        done = desk.run("run", "job", "--", *command, pass_fds=[passed])
+    finally:
+        os.close(passed)
+        os.close(other)
+    assert (done.stdout, done.stderr) == (plain.stdout, "") and f"'{passed}'" in plain.stdout
+
+
 def test_it_locks_what_python_locks(desk: Desk) -> None:
     """NAME is the text form: it is the same resource as in Python, also where a part needs escapes."""
     names: list[tuple[str, tuple[Any, ...]]] = [
@@ -287,7 +314,7 @@ def test_a_signal_ends_the_waiting(desk: Desk, number: signal.Signals) -> None:
 
 def test_the_command_dies_with_us(desk: Desk) -> None:
     """kill -9 cannot be caught: the kernel ends the command, and the lease ends by itself."""
-    process = desk.holding("job", "--ttl", "1s", script="echo $$ > pid; touch up; exec sleep 60")
+    process = desk.holding("job", "--ttl", "1s", script="echo $$ > pid; touch up; exec sleep 170")  # longer than SOON
     (pid,) = pids(desk.path("pid"))
     process.kill()
     desk.until(lambda: not alive(pid))
