@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import select
 import shutil
+import signal
 import statistics
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,10 +27,12 @@ from benchmarks.server import Server
 
 HERE, BUILT = Path(__file__).parent, ROOT / "build" / "foreign"
 LONGEST_BUILD, LONGEST_ANSWER = 300, 60  # seconds
+CATCH_UP = 0.3  # seconds for what was due while it was stopped
 
 
 class Program:
-    """One lock of one library, in a process of its own that stays warm between rounds."""
+    """One lock of one library, in a process of its own that stays warm between rounds. It is stopped while others run:
+    a virtual machine is never idle, and what it does then would be part of their time."""
 
     def __init__(self, name: str, setup: Setup, server: Server, process: subprocess.Popen[str]) -> None:
         self._name, self._effort, self._server, self._process = name, setup.effort, server, process
@@ -61,10 +65,13 @@ class Program:
         """What the program answers."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        self._process.send_signal(signal.SIGCONT)
+        time.sleep(CATCH_UP)
         self._process.stdin.write(f"{parties} {seconds}\n")
         self._process.stdin.flush()
         ready, _, _ = select.select([self._process.stdout], [], [], seconds + LONGEST_ANSWER)
         line = self._process.stdout.readline() if ready else ""
+        self._process.send_signal(signal.SIGSTOP)
         if not line:
             raise Broken(f"{self._name}: it failed or hung with {parties} parties")
         found: dict[str, Any] = json.loads(line)
@@ -97,6 +104,7 @@ def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             assert process.stdin is not None
+            process.send_signal(signal.SIGCONT)
             process.stdin.close()
             try:
                 process.wait(10)
