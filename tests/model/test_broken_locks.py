@@ -125,7 +125,7 @@ def renewal_without_end(held: Holding, now: float) -> ops.Renew | None:
 
 def look_all_the_time(held: Holding) -> float:
     """Renewal is due, but there must be none beside an extend."""
-    return min(held.stop_at(), held.renew_at)
+    return min(held.stop_at, held.renew_at)
 
 
 async def stay_in_line(line: PendingClaim) -> None:

@@ -163,26 +163,22 @@ def without_memory_of_others(some: Cohort, reply: ops.Renewed, at: float, tells:
     reserved(some, reply._replace(others=False), at, tells)
 
 
-def keeps_holding(held: Holding, owner: str, fence: int, now: float) -> LocalGrant:
+def keeps_holding(held: Holding, following: Holding, owner: str, fence: int) -> None:
     """Both hold."""
-    grant = pass_on(held, owner, fence, now)
+    pass_on(held, following, owner, fence)
     held.phase = HELD
-    return grant
 
 
-def begins_anew(held: Holding, owner: str, fence: int, now: float) -> LocalGrant:
+def begins_anew(held: Holding, following: Holding, owner: str, fence: int) -> None:
     """As if the store had granted it just now."""
-    grant = pass_on(held, owner, fence, now)
-    fresh = LocalGrant(owner, fence, held.ttl_ms, now, held.ttl_ms, now, False)
-    fresh.granted_as = grant.granted_as
-    return fresh
+    pass_on(held, following, owner, fence)
+    fresh = LocalGrant(owner, fence, held.ttl_ms, following.at, held.ttl_ms, following.at, False)
+    following.deadline, following.stop_at, following.renew_at = fresh.deadline, fresh.stop_at, fresh.renew_at
 
 
-def same_owner(held: Holding, owner: str, fence: int, now: float) -> LocalGrant:
+def same_owner(held: Holding, following: Holding, owner: str, fence: int) -> None:
     """The lease that follows cannot be told from the one before."""
-    grant = pass_on(held, owner, fence, now)
-    grant.owner = held.owner
-    return grant
+    pass_on(held, following, held.owner, fence)
 
 
 def renews_itself(held: Holding, *how: Any, **rest: Any) -> ops.Renew:
@@ -198,11 +194,11 @@ def last_come_first(some: Cohort) -> tuple[object, int] | None:
     return found
 
 
-def takes_with_the_last_fence(some: Cohort, owner: str, now: float) -> LocalGrant:
+def takes_with_the_last_fence(some: Cohort) -> int:
     """A lease that lingered has a new owner, and the fence of the one before."""
-    grant = take(some, owner, now)
+    fence = take(some)
     some._next -= 1
-    return grant
+    return fence
 
 
 def same_fence(some: Cohort) -> tuple[object, int] | None:

@@ -26,8 +26,8 @@ from collections import deque
 from collections.abc import Callable
 
 from leasehold._core import ops
-from leasehold._core.holding import Holding, LocalGrant
-from leasehold._core.light_typing import Any, cast
+from leasehold._core.holding import Holding
+from leasehold._core.light_typing import Any
 from leasehold._core.policy import MOST_PASSES, PASS_SECONDS, tombstone_ms
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 
@@ -77,7 +77,7 @@ class Cohort:
         self.resource: str = key[0]
         self.leader: object = leader  # who claims in the store now; None while a lease of the cohort is held
         self.holder: Any = None  # what is held
-        self.kept: LocalGrant | None = None  # what lingers, while nobody holds it
+        self.kept: Any = None  # the lease that lingers: its last holder has done with it, and nobody has it now
         self.lingers_until = 0.0
         self.waiting: deque[Member] = deque()
         self._forget()
@@ -137,49 +137,42 @@ class Cohort:
         ``lingers``: it may stay here unused."""
         if not (self.waiting or lingers) or not holding.may_pass(now):
             return GIVE_BACK
-        decision = self._decide(holding, now, floor)
-        near_its_end = holding.stop_at() - now < holding.ttl_ms / 4000  # a question could take what is left of it
-        return GIVE_BACK if decision == ASK and near_its_end else decision
-
-    def _decide(self, holding: Holding, now: float, floor: int) -> str:
-        if self._asked_at is None:
-            return ASK
-        if self._last and self._next <= floor:
-            return GIVE_BACK
-        if not self.waiting:
-            return self._keep(holding, now)
-        if self._passes > 0 and 0 < self._next <= self._last and now - self._asked_at < PASS_SECONDS:
-            return PASS
-        return GIVE_BACK if self._others or not self._last else ASK
-
-    def _keep(self, holding: Holding, now: float) -> str:
-        """May it linger? There is a fence for the next one, nobody waits elsewhere as far as is known, and it would not
-        have to be renewed. Where the store cannot tell of claims, it is asked as often as by those who pass it on."""
-        if self._others or not self._last:
-            return GIVE_BACK
-        known = self._tells or now - (self._asked_at or 0.0) < PASS_SECONDS
-        return KEEP if self._passes > 0 and self._next <= self._last and known and now < holding.renew_at else ASK
+        if self._asked_at is not None:
+            if self._last and self._next <= floor:
+                return GIVE_BACK
+            lately = now - self._asked_at < PASS_SECONDS
+            if self._passes > 0 and 0 < self._next <= self._last:
+                if self.waiting:
+                    if lately:
+                        return PASS
+                elif (lately or self._tells) and not self._others and now < holding.renew_at:
+                    return KEEP
+            if self._others or not self._last:
+                return GIVE_BACK
+        near_its_end = holding.stop_at - now < holding.ttl_ms / 4000  # a question could take what is left of it
+        return GIVE_BACK if near_its_end else ASK
 
     def may_take(self, now: float, floor: int) -> bool:
         """Can what lingers be taken up again? ``floor`` as of ``decide``."""
         kept = self.kept
         return kept is not None and now < kept.stop_at and self._next > floor and not self._others
 
-    def take(self, owner: str, now: float) -> LocalGrant:
-        """What lingers, for its next holder. After ``may_take``."""
-        grant, self.kept = cast("LocalGrant", self.kept), None
-        grant.owner, grant.fence, grant.at = owner, self._next, now
+    def take(self) -> int:
+        """What lingers has a holder again, with this fence. After ``may_take``."""
+        self.kept = None
+        fence = self._next
         self._next += 1
         self._passes -= 1
         self._unseen += 1
-        return grant
+        return fence
 
     def release_kept(self) -> ops.Release | None:
         """The Release of what lingers, which does so no longer."""
-        grant, self.kept = self.kept, None
-        if grant is None:
+        kept, self.kept = self.kept, None
+        if kept is None:
             return None
-        return ops.Release(self.resource, *grant.in_store(), tombstone_ms(grant.ttl_ms) if grant.unanswered else 0)
+        owner, fence = kept.in_store()
+        return ops.Release(self.resource, owner, fence, tombstone_ms(kept.ttl_ms) if kept.unanswered else 0)
 
     def wanted_elsewhere(self) -> None:
         """The store says that a claim of somebody else waits: from now on each who waits here gets one turn. It may say

@@ -251,7 +251,7 @@ class Holding:
         "_releases",
         "_renewal_ttl_ms",
         "_renews_sent",
-        "_stop_at",
+        "at",
         "deadline",
         "depth",
         "fence",
@@ -263,6 +263,7 @@ class Holding:
         "plain",
         "renew_at",
         "rule",
+        "stop_at",
         "ttl_ms",
     )
 
@@ -273,7 +274,7 @@ class Holding:
     _limits = Rare[HoldLimits | None](None)
     _unconfirmed = Rare[UnconfirmedChanges | None](None)
     _last_failure = Rare[LeaseholdError | None](None)  # why the last renewal failed
-    _tombstone = Rare(False)  # a claim may still arrive: its release leaves a tombstone
+    unanswered = Rare(False)  # a claim may still arrive: its release leaves a tombstone
     _last_extension = Rare(0)  # the number of the last Renew that set another end
     _awaited = Rare(0)  # Renews that a caller waits for now
     _awaited_until = Rare(0.0)  # they are over by then, also when an interrupt hits the very end of one
@@ -281,36 +282,41 @@ class Holding:
     def __init__(
         self,
         name: Name,
-        grant: LocalGrant,
+        grant: LocalGrant | Holding,
         lock: AbstractContextManager[Any],
         renews: bool = True,
         max_hold: float | None = None,
         max_idle: float | None = None,
+        at: float | None = None,
     ) -> None:
+        """``grant``: what the store has granted; or the holding before, of which this one takes over the grant ``at`` a
+        time: see ``pass_on``."""
         self.name = name
         self.lock = lock
         self._rare: dict[str, Any] | None = None
-        self.owner = grant.owner
-        self.fence = grant.fence
-        self.granted_as = grant.granted_as  # the owner and the fence that the store knows, where they are others
-        self.rule = grant.rule
+        self.owner: str = grant.owner
+        self.fence: int = grant.fence
+        self.granted_as: tuple[str, int] | None = grant.granted_as  # what the store knows it by, where that is another
+        self.rule: str = grant.rule
         self.plain = grant.rule == MUTEX  # until it is changed: every renewal of it is like the last; see ``renewals``
-        self.ttl_ms = self._renewal_ttl_ms = grant.ttl_ms  # that of the last confirmation, and of the next renewal
-        self.deadline = grant.deadline
-        self.renew_at = grant.renew_at
+        self.ttl_ms: int = grant.ttl_ms
+        self._renewal_ttl_ms = self.ttl_ms  # that of the last confirmation, and of the next renewal
+        self.deadline: float = grant.deadline
+        self.renew_at: float = grant.renew_at
+        self.at: float = grant.at if at is None else at  # when it was granted, or passed on
         self.phase = HELD
         self.depth = 1  # how often its owner has entered it
-        self._stop_at = grant.stop_at
+        self.stop_at: float = grant.stop_at  # when work must stop unless a renewal is confirmed before
         self._releases = 0  # how many were begun
         self._renews_sent = 0  # the number of the last Renew; 0 before the first change
         if not renews:
-            self.renews, self.renew_at, self._stop_at = False, NEVER, grant.deadline
+            self.renews, self.renew_at, self.stop_at = False, NEVER, grant.deadline
         if grant.slots != ONLY_SLOT:
             self.slots = grant.slots
         if grant.unanswered:
-            self._tombstone = True
+            self.unanswered = True
         if max_hold is not None or max_idle is not None:
-            self._limits = HoldLimits(grant.at, max_hold, max_idle)
+            self._limits = HoldLimits(self.at, max_hold, max_idle)
             self._set_stop()
 
     def keep_durable(self, durability: str) -> None:
@@ -320,16 +326,12 @@ class Holding:
 
     # ------------------------------------------------------------ time
 
-    def stop_at(self) -> float:
-        """When work must stop unless a renewal is confirmed before."""
-        return self._stop_at
-
     def _set_stop(self) -> None:
         """To be called when one of its times has changed. The margin exists because a renewing lease that could not
         renew needs time to wind down; one that does not renew knows its end."""
         end = self.deadline - margin(self.ttl_ms / 1000) if self.renews else self.deadline
         limits = self._limits
-        self._stop_at = end if limits is None else min(end, limits.ends()[0])
+        self.stop_at = end if limits is None else min(end, limits.ends()[0])
 
     def check_at(self) -> float:
         """When the watchdog must check this lease again. No renewal is due beside a Renew that a caller waits for."""
@@ -338,25 +340,25 @@ class Holding:
         renew_at = self.renew_at
         if self._rare is not None and self._awaited:
             renew_at = max(renew_at, self._awaited_until)
-        return min(self._stop_at, renew_at)
+        return min(self.stop_at, renew_at)
 
     def settle(self, now: float) -> str:
         """Apply the clock and return the phase. A process that was frozen learns here that its time is over. Only a
         change of phase needs the lock."""
-        if now >= self._stop_at and self.phase in ALIVE:
+        if now >= self.stop_at and self.phase in ALIVE:
             with self.lock:
                 return self._settle(now)
         return self.phase
 
     def _settle(self, now: float) -> str:
-        if now >= self._stop_at and self.phase in ALIVE:
+        if now >= self.stop_at and self.phase in ALIVE:
             self._lose(self._end_reason())
         return self.phase
 
     def _end_reason(self) -> str:
         """What ends it at ``stop_at``."""
         limits = self._limits
-        if limits is not None and limits.ends()[0] <= self._stop_at:
+        if limits is not None and limits.ends()[0] <= self.stop_at:
             return limits.ends()[1]
         return "renewal_failed" if self.phase == UNSURE else "expired"
 
@@ -467,7 +469,7 @@ class Holding:
             return self._begin_renewal(now)
 
     def _begin_renewal(self, now: float) -> ops.Renew | None:
-        if now >= self._stop_at:
+        if now >= self.stop_at:
             self._settle(now)
         awaited = self._rare is not None and self._awaited and now < self._awaited_until
         if self.phase not in ALIVE or awaited:
@@ -477,7 +479,7 @@ class Holding:
     def _renew(self, ttl_ms: int, budget_ms: int, now: float, exact: bool = False, change: bool = False) -> ops.Renew:
         """Renewals are numbered from the first change on. Before that all are alike, whichever arrives last: the store
         only has to set the end anew."""
-        left_ms = int((self._stop_at - now) * 1000)
+        left_ms = int((self.stop_at - now) * 1000)
         if left_ms < budget_ms:
             budget_ms = max(left_ms, 1)
         if change or self._renews_sent:
@@ -518,7 +520,7 @@ class Holding:
             self._set_stop()
             if self.renews:
                 self.renew_at = sent + renewal
-        if now >= self._stop_at:
+        if now >= self.stop_at:
             self._settle(now)
 
     def renewal_failed(self, now: float, error: LeaseholdError | None = None) -> None:
@@ -545,7 +547,7 @@ class Holding:
 
     def may_pass(self, now: float) -> bool:
         """Can it be passed on? It must be sure, have time left, and be as it was granted."""
-        return self.phase == HELD and now < self._stop_at and self.depth <= 1 and (self.plain or self._plain_writer())
+        return self.phase == HELD and now < self.stop_at and self.depth <= 1 and (self.plain or self._plain_writer())
 
     def _plain_writer(self) -> bool:
         """Is it the lease of a writer that nothing has changed?"""
@@ -559,28 +561,25 @@ class Holding:
             renew = self._begin_renewal(now)
             if renew is None:
                 return None
-            half_ms = max(int((self._stop_at - now) * 500), 1)
+            half_ms = max(int((self.stop_at - now) * 500), 1)
             return renew._replace(fences=fences, tell=tell, budget_ms=min(renew.budget_ms, half_ms))
 
-    def pass_on(self, owner: str, fence: int, now: float) -> LocalGrant:
-        """The grant of the one that follows: the same times, for they are the store's. From here on this one is
-        released."""
-        with self.lock:
-            grant = LocalGrant.__new__(LocalGrant)  # its times are known: there is nothing to compute from a reply
-            grant.owner, grant.fence, grant.granted_as = owner, fence, self.in_store()
-            grant.ttl_ms, grant.deadline, grant.renew_at = self.ttl_ms, self.deadline, self.renew_at
-            grant.stop_at = self.deadline - margin(self.ttl_ms / 1000)
-            grant.at = now
-            grant.unanswered = self._rare is not None and self._tombstone
-            grant.rule, grant.slots, grant.limit = self.rule, ONLY_SLOT, 0
-            self.phase = RELEASED
-            return grant
+    def pass_on(self, following: Holding, owner: str, fence: int) -> None:
+        """To the one that was made with this one as its grant: it has the same times, for they are the store's. From
+        here on this one is released. The caller has the lock."""
+        following.owner, following.fence, following.granted_as = owner, fence, self.in_store()
+        if self._rare is not None:
+            following._set_stop()  # each has limits of its own
+        self.phase = RELEASED
+
+    def keep(self) -> None:
+        """It lingers, for the one that will follow: nobody holds it. The caller has the lock."""
+        self.phase = RELEASED
 
     def take_back(self) -> None:
-        """The one that was to follow has not got it."""
-        with self.lock:
-            if self.phase == RELEASED:
-                self.phase = HELD
+        """The one that was to follow has not got it, or it does not linger. The caller has the lock."""
+        if self.phase == RELEASED:
+            self.phase = HELD
 
     # ------------------------------------------------------------ changes that a caller waits for
 
@@ -629,7 +628,7 @@ class Holding:
         time for a renewal (trap 2)."""
         self.plain = False
         self._awaited += 1
-        half_ms = max(int((self._stop_at - now) * 500), 1)
+        half_ms = max(int((self.stop_at - now) * 500), 1)
         renew = self._renew(self._renewal_ttl_ms, min(BUDGET_MS, half_ms), now, exact, change=True)
         self._awaited_until = max(self._awaited_until, now + renew.budget_ms / 1000)
         return renew
@@ -691,7 +690,7 @@ class Holding:
         """The Release to send, or None when there is nothing to give back. From here on renewals are ignored.
         What was lost for a reason of this process may still be ours in the store, so it is given back as well."""
         with self.lock:
-            if now >= self._stop_at:
+            if now >= self.stop_at:
                 self._settle(now)
             if self.phase in ALIVE:
                 self.phase = RELEASING
@@ -699,13 +698,13 @@ class Holding:
                 return None
             again = self._releases > 0  # an earlier one may have arrived, and "not yours" is no loss then (trap 11)
             self._releases += 1
-            forget_ms = tombstone_ms(self.ttl_ms) if self._rare is not None and self._tombstone else 0
+            forget_ms = tombstone_ms(self.ttl_ms) if self._rare is not None and self.unanswered else 0
             fields = (self.name.text, *(self.granted_as or (self.owner, self.fence)), forget_ms, again, BUDGET_MS)
         return tuple.__new__(ops.Release, fields)  # every release: this is quicker than a call of the class
 
     def _gone(self) -> bool:
         """Is there nothing of it in the store, or nothing that is ours to give back?"""
-        return self.reason == "forked" or (self.reason in ("taken", "deleted", "evicted") and not self._tombstone)
+        return self.reason == "forked" or (self.reason in ("taken", "deleted", "evicted") and not self.unanswered)
 
     def end_release(self, op: ops.Release, reply: ops.Released | ops.NotYours, now: float = 0.0) -> bool:
         """True when it was ours until now. "Not yours" means that it was lost while the work believed in it; unless a

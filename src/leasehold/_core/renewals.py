@@ -30,7 +30,7 @@ def plain(holdings: Sequence[H], now: float, lock: AbstractContextManager[Any]) 
     Not plain is what was or is to be changed (the ttl by re-entry or ``extend``, the metadata, the rule), and what is
     held beside others: readers and permits."""
     with lock:
-        return [one for one in holdings if one.plain and one._stop_at > now and one.phase in ALIVE]
+        return [one for one in holdings if one.plain and one.stop_at > now and one.phase in ALIVE]
 
 
 def confirm_plain(holdings: Sequence[H], sent: float, now: float, lock: AbstractContextManager[Any]) -> Sequence[H]:
@@ -53,7 +53,7 @@ def confirm_plain(holdings: Sequence[H], sent: float, now: float, lock: Abstract
             ):
                 holding.renew_at = renewal
                 holding.deadline = deadline  # no sooner than before: what confirmed it was sent earlier
-                holding._stop_at = stop
+                holding.stop_at = stop
             else:
                 _confirm(holding, sent, now)
                 others.add(holding)
@@ -127,4 +127,4 @@ def apply_replies(
 
 def last_try_at(holding: Holding) -> float:
     """The latest moment at which a renewal of this holding can begin and still take its whole budget (trap 2)."""
-    return holding._stop_at - renewal_budget_ms(holding.ttl_ms) / 1000
+    return holding.stop_at - renewal_budget_ms(holding.ttl_ms) / 1000

@@ -26,6 +26,7 @@ from leasehold._runtime import thread_wakeup
 from leasehold._runtime.engine import CLOSED, FORKED, Engine
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.sync import warn_in_event_loop
+from leasehold._runtime.task_wakeup import SharedTimer, TaskWakeup
 from leasehold.errors import NotAcquired, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ ENOUGH_AHEAD = 2
 class LocalWaiter(Member):
     """A thread or task that waits in a cohort."""
 
-    __slots__ = ("anchor", "cohort", "epoch", "give_up", "name", "options", "told_at")
+    __slots__ = ("_wakeup", "anchor", "cohort", "epoch", "give_up", "name", "options", "told_at")
 
     def __init__(
         self, cohort: LocalCohort, name: Name, options: Options, anchor: Any, give_up: float | None, epoch: int
@@ -81,10 +82,17 @@ class LocalWaiter(Member):
         self.give_up = give_up
         self.epoch = epoch  # of the engine
         self.told_at = 0.0  # when it became the leader
+        self._wakeup = self._new_wakeup()
+
+    def _new_wakeup(self) -> Any:
+        """By which it is woken."""
 
     def decided(self) -> bool:
         """Has it got the lease, or is it to claim?"""
         return self.leads or self.held is not None
+
+    def wake(self) -> None:
+        self._wakeup.wake()
 
     def wait_left(self, engine: Engine) -> float | None:
         """How long it may still wait."""
@@ -102,23 +110,19 @@ class LocalWaiter(Member):
 class WaitingThread(LocalWaiter):
     """A thread."""
 
-    __slots__ = ("_wakeup",)
+    __slots__ = ()
 
-    def __init__(self, *fields: Any) -> None:
-        LocalWaiter.__init__(self, *fields)
+    def _new_wakeup(self) -> Any:
         enough = len(self.cohort.waiting) >= ENOUGH_AHEAD
-        self._wakeup = thread_wakeup.take() if enough else thread_wakeup.LockWakeup()
+        return thread_wakeup.take() if enough else thread_wakeup.LockWakeup()
 
     def wait(self, engine: Engine) -> HeldLease | None:
         held = wait_on_thread(engine, self)
         thread_wakeup.give_back(self._wakeup)
         return held
 
-    def wake(self) -> None:
-        self._wakeup.wake()
-
-    def sleep(self, seconds: float) -> None:
-        self._wakeup.sleep(seconds)
+    def sleep(self, engine: Engine, until: float) -> None:
+        self._wakeup.sleep(engine.clock.nap(until))
 
     def gone(self) -> bool:
         return not self.anchor.is_alive()
@@ -127,48 +131,41 @@ class WaitingThread(LocalWaiter):
 class WaitingTask(LocalWaiter):
     """A task, on the loop that runs it."""
 
-    __slots__ = ("_future", "_loop")
+    __slots__ = ()
 
-    def __init__(self, *fields: Any) -> None:
-        LocalWaiter.__init__(self, *fields)
-        self._loop = self.anchor.get_loop()
-        self._future = self._loop.create_future()
+    def _new_wakeup(self) -> Any:
+        return TaskWakeup(self.anchor.get_loop())
 
     def wait(self, engine: Engine) -> Coroutine[Any, Any, HeldLease | None]:
         return wait_in_task(engine, self)
 
-    def wake(self) -> None:
-        import asyncio
-
-        if asyncio._get_running_loop() is self._loop:
-            self._awaken()
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._awaken)
-        except RuntimeError:  # the loop is closed
-            pass
-
-    def _awaken(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-    async def sleep(self, seconds: float) -> None:
-        timer = self._loop.call_later(seconds, self._awaken)
-        try:
-            await self._future
-        finally:
-            timer.cancel()
-        self._future = self._loop.create_future()
+    def sleep(self, engine: Engine, until: float) -> Any:
+        """Usually nothing happens but that it is woken, and a timer of its own would be made in vain."""
+        pause = engine.clock.nap(until)
+        if pause < LOOK_EVERY / 2:  # its wait is over before, or the clock is one of tests
+            return self._wakeup.sleep(pause)
+        return self._wakeup.sleep_with(self.cohort.timer(self._wakeup.loop))
 
     def gone(self) -> bool:
-        return bool(self.anchor.done()) or self._loop.is_closed()
+        return bool(self.anchor.done()) or self._wakeup.loop.is_closed()
 
 
 class LocalCohort(Cohort):
     """A cohort of threads and tasks. The steps of a turn are its methods, so that a lock which finds it needs nothing
     else."""
 
-    __slots__ = ()
+    __slots__ = ("_timers",)
+
+    def __init__(self, key: tuple[Any, ...], leader: object) -> None:
+        Cohort.__init__(self, key, leader)
+        self._timers: dict[Any, SharedTimer] = {}  # of its tasks, by their loops
+
+    def timer(self, loop: Any) -> SharedTimer:
+        """That wakes its tasks on this loop now and then."""
+        timer = self._timers.get(loop)
+        if timer is None:
+            timer = self._timers[loop] = SharedTimer(loop, LOOK_EVERY)
+        return timer
 
     def join(
         self,
@@ -204,11 +201,12 @@ class LocalCohort(Cohort):
     def pass_on(self, engine: Engine, held: HeldLease) -> bool:
         """A lease that its holder has done with goes to the next one who waits, or lingers. False: something else has
         to be done, or it has to be given back."""
+        watchdog = engine.watchdog
         now = engine.clock.now()
-        with engine.watchdog.transitions:
+        with watchdog.transitions:
             if self.holder is not held or engine.closed or held.revocation_requested():
                 return False
-            decision = self.decide(held, now, engine.refused_for, may_linger(engine, held))
+            decision = self.decide(held, now, engine.refused_for, held.options.linger > 0 and may_linger(engine, held))
             if decision == KEEP:
                 return self._keep_for_a_moment(engine, held, now)
             following = self.next_holder() if decision == PASS else None
@@ -224,8 +222,8 @@ class LocalCohort(Cohort):
     def _pass_to(self, engine: Engine, held: HeldLease, member: LocalWaiter, fence: int, now: float) -> None:
         watchdog = engine.watchdog
         try:
-            grant = held.pass_on(engine.new_owner(), fence, now)
-            follower = HeldLease(held.name, grant, watchdog.transitions, member.options, member.anchor)
+            follower = HeldLease(held.name, held, watchdog.transitions, member.options, member.anchor, now)
+            held.pass_on(follower, engine.new_owner(), fence)
             follower.cohort, held.cohort = self, None
             watchdog.passing.add(follower)
             engine.passed(fence)
@@ -240,8 +238,9 @@ class LocalCohort(Cohort):
 
     def _keep_for_a_moment(self, engine: Engine, held: HeldLease, now: float) -> bool:
         try:
-            self.kept = held.pass_on("", 0, now)
-            self.lingers_until = min(now + held.options.linger, held.stop_at())
+            self.lingers_until = min(now + held.options.linger, held.stop_at)
+            held.keep()
+            self.kept = held
             self.holder = held.cohort = None
         except BaseException:  # an interrupt, as above
             self.kept, self.holder, held.cohort = None, held, self
@@ -261,7 +260,8 @@ class LocalCohort(Cohort):
             return None
         watchdog, kept = engine.watchdog, self.kept
         try:
-            held = HeldLease(name, self.take(engine.new_owner(), now), watchdog.transitions, options, anchor)
+            held = HeldLease(name, kept, watchdog.transitions, options, anchor, now)
+            kept.pass_on(held, engine.new_owner(), self.take())
             held.cohort, self.holder = self, held
             watchdog.passing.add(held)
             watchdog.lingering.discard(self)
@@ -308,7 +308,7 @@ def wait_on_thread(engine: Engine, member: Any) -> HeldLease | None:
         warn_in_event_loop(engine)
     while not member.decided():
         until = _wait_until(engine, member)
-        member.sleep(engine.clock.nap(until))
+        member.sleep(engine, until)
         if member.held is None:
             _look(engine, member, until)
     return _take(engine, member)
@@ -318,8 +318,9 @@ async def wait_in_task(engine: Engine, member: Any) -> HeldLease | None:
     """The same in the running task."""
     while not member.decided():
         until = _wait_until(engine, member)
-        await member.sleep(engine.clock.nap(until))
-        _look(engine, member, until)
+        await member.sleep(engine, until)
+        if member.held is None:
+            _look(engine, member, until)
     return _take(engine, member)
 
 

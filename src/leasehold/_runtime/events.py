@@ -262,7 +262,7 @@ class LeaseEvents:
         return events.subject(held, self._store, held.number)
 
     def _held_for(self, held: HeldLease) -> float:
-        return max(self._clock.now() - held.since, 0.0)
+        return max(self._clock.now() - held.at, 0.0)
 
 
 # ---------------------------------------------------------------- acquires of several

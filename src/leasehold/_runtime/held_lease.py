@@ -89,12 +89,11 @@ class HeldLease(Holding):
         "lease_reference",
         "lock_reference",
         "options",
-        "since",
     )
 
     _loss_listeners = Rare[tuple[Listener, ...] | None](())  # None: they were called
     _revocation_listeners = Rare[tuple[Listener, ...] | None](())  # the same
-    acquired_at = RareUnlocked(0.0)  # the same as ``since`` on the wall clock, once the program has asked for it
+    acquired_at = RareUnlocked(0.0)  # the same as ``at`` on the wall clock, once the program has asked for it
     lost_event = RareUnlocked[Any](None)  # once the program has used it
     revoked_event = RareUnlocked[Any](None)  # likewise
     doubted_deadline = RareUnlocked(0.0)  # the deadline at the last reported failure: a confirmation moves it
@@ -107,11 +106,16 @@ class HeldLease(Holding):
     left_behind: bool = False  # the loop that used it was left; see ``HeldTerm``
 
     def __init__(
-        self, name: Name, grant: LocalGrant, lock: AbstractContextManager[Any], options: Options, anchor: object
+        self,
+        name: Name,
+        grant: LocalGrant | HeldLease,
+        lock: AbstractContextManager[Any],
+        options: Options,
+        anchor: object,
+        at: float | None = None,
     ) -> None:
-        Holding.__init__(self, name, grant, lock, options.renews, options.max_hold, options.max_idle)
+        Holding.__init__(self, name, grant, lock, options.renews, options.max_hold, options.max_idle, at)
         self.options = options
-        self.since = grant.at  # when it was granted, on the local clock
         self.exported = False  # its fence was read, or sent along
         self.guarded = False  # it was shown to a guard
         self.anchor = ref(anchor)  # the thread or task that acquired it

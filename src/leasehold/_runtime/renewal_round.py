@@ -89,7 +89,7 @@ class RenewalRound:
         """Returns those that were not renewed, for a reason that the store has not given."""
         if not parts or self._many is None:
             return []
-        stops = [[held.stop_at() for held in leases] for leases in parts] if self._observed else []
+        stops = [[held.stop_at for held in leases] for leases in parts] if self._observed else []
         sent = self._clock.now()
         budget_ms = self._bounded(budget_ms, sent)
         wanted = [""] * len(parts)  # what is durable is not plain
@@ -126,7 +126,7 @@ class RenewalRound:
             renews += theirs
         if not due:
             return
-        stops = [held.stop_at() for held in due] if self._observed else []
+        stops = [held.stop_at for held in due] if self._observed else []
         shortest_ms = min([renew.budget_ms for renew in renews])
         budget_ms = self._bounded(shortest_ms, now)
         if budget_ms < shortest_ms:
@@ -185,10 +185,10 @@ def _sorted(due: Sequence[HeldLease], now: float) -> tuple[list[HeldLease], list
         leases = by_ttl[ttl_ms]
         budget_ms = renewal_budget_ms(ttl_ms)
         soon = now + 2 * budget_ms / 1000  # no time for another try after this one
-        late = [held for held in leases if held.stop_at() < soon]
+        late = [held for held in leases if held.stop_at < soon]
         if late:
             pressing += late
-            leases = [held for held in leases if held.stop_at() >= soon]
+            leases = [held for held in leases if held.stop_at >= soon]
         if classes and budget_ms <= 2 * classes[-1][0]:
             classes[-1][1].extend(leases)
         elif leases:
@@ -200,7 +200,7 @@ def _by_time_left(leases: Sequence[HeldLease], now: float) -> dict[int, list[Hel
     """By powers of two of the milliseconds."""
     found: dict[int, list[HeldLease]] = {}
     for held in leases:
-        found.setdefault(int((held.stop_at() - now) * 1000).bit_length(), []).append(held)
+        found.setdefault(int((held.stop_at - now) * 1000).bit_length(), []).append(held)
     return found
 
 

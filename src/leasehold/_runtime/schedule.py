@@ -123,7 +123,7 @@ class Schedule:
     def _shortly(self, held: HeldLease, at: float, now: float) -> float:
         """A loss is declared when it happens. A renewal, such as the next try of one that failed, is brought forward
         by up to half of the pause."""
-        return at if at <= now or at >= held.stop_at() else at - self._forward * (at - now) / 2
+        return at if at <= now or at >= held.stop_at else at - self._forward * (at - now) / 2
 
     def _file(self, ttl_ms: int, at: float) -> tuple[float, Bucket]:
         if at == NEVER:

@@ -308,7 +308,7 @@ class Watchdog:
 
     def _spare_ms(self) -> int:
         """How long deferred ops may take: never so long that a lease is lost meanwhile."""
-        first = min([held.stop_at() for held in self._until(self._clock.now() + NEAR)], default=NEVER)
+        first = min([held.stop_at for held in self._until(self._clock.now() + NEAR)], default=NEVER)
         spare = (first - self._clock.now()) / 4
         return int(min(max(spare, SHORTEST_TRY), LONGEST_TRY) * 1000)
 

@@ -68,7 +68,7 @@ class BaseLease:
 
         held = self._held
         if not held.acquired_at:
-            held.acquired_at = time.time() - (self._engine.clock.now() - held.since)
+            held.acquired_at = time.time() - (self._engine.clock.now() - held.at)
         return datetime.fromtimestamp(held.acquired_at, UTC)
 
     @property
@@ -86,7 +86,7 @@ class BaseLease:
     def remaining(self) -> float:
         """Seconds until work must stop, unless a renewal succeeds before."""
         alive = self._settle() in ALIVE
-        return max(self._held.stop_at() - self._engine.clock.now(), 0.0) if alive else 0.0
+        return max(self._held.stop_at - self._engine.clock.now(), 0.0) if alive else 0.0
 
     def check(self) -> None:
         """Raise LeaseLost (or NotHeld after release) unless the lease is still ours. Costs no round trip.
@@ -195,7 +195,7 @@ class BaseLease:
         held, engine = self._held, self._engine
         if not isinstance(error, LeaseLost):
             engine.watchdog.lease_events().not_renewed(held, error)
-        elif alive and engine.clock.now() < held.stop_at() and engine.observers.active():
+        elif alive and engine.clock.now() < held.stop_at and engine.observers.active():
             engine.watchdog.lease_events().not_renewed(held, NotYours(held.reason))
 
     def _finish_release(self, ours: bool) -> None:

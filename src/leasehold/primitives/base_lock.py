@@ -10,7 +10,7 @@ from leasehold._core.claims import ClaimTemplate, make_tuple
 from leasehold._core.durations import wait_seconds
 from leasehold._core.flows import AcquireRequest
 from leasehold._core.holding import ALIVE, LOST, LocalGrant
-from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeAlias
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable, TypeAlias
 from leasehold._core.names import Name
 from leasehold._core.ops import Defer
 from leasehold._core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE
@@ -318,9 +318,15 @@ class BaseLock(ABC):
         self._bodies[anchor] = (lease, self._bodies.get(anchor))
         lease._held.bodies += 1
 
-    def _innermost(self, caller: object) -> Any:
-        body = self._bodies.get(caller)
-        lease = innermost_body(self._bodies, caller) if body is None else body[0]
+    def _innermost(self, caller: Callable[[], object]) -> Any:
+        """The lease of the body that ends now. ``caller`` gives the thread or task that leaves it."""
+        if len(self._bodies) == 1:
+            try:
+                ((lease, _),) = self._bodies.values()
+                return lease
+            except ValueError:  # another thread has come or gone just now
+                pass
+        lease = innermost_body(self._bodies, caller())
         if lease is None:
             raise self._not_held()
         return lease

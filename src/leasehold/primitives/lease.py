@@ -72,7 +72,7 @@ class Lease(BaseLease):
 
     def _change(self, flow: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Run a flow that renews the lease and changes something with it."""
-        alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
+        alive, stop_at = self._settle() in ALIVE, self._held.stop_at
         try:
             sync.run(self._engine, flow(self._held, *arguments, self._engine.clock.now()))
             self._report_renewal(stop_at)
@@ -177,7 +177,7 @@ class AsyncLease(BaseLease):
 
     async def _change(self, flow: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Run a flow that renews the lease and changes something with it."""
-        alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
+        alive, stop_at = self._settle() in ALIVE, self._held.stop_at
         try:
             await self._driver.drive(flow(self._held, *arguments, self._engine.clock.now()))
             self._report_renewal(stop_at)

@@ -103,14 +103,14 @@ class Lock(BaseLock):
     ) -> None:
         lease = depth = None
         try:
-            lease = self._innermost(current_thread())
+            lease = self._innermost(current_thread)
             depth = lease._held.depth
             self._leave(lease)
             lease.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
         except BaseException:  # an interrupt
-            self._abandon(lease or self._innermost(current_thread()), depth)
+            self._abandon(lease or self._innermost(current_thread), depth)
             raise
 
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:
@@ -273,14 +273,14 @@ class AsyncLock(BaseLock):
     ) -> None:
         lease = depth = None
         try:
-            lease = self._innermost(self._driver.task())
+            lease = self._innermost(self._driver.task)
             depth = lease._held.depth
             self._leave(lease)
             await lease.__aexit__(kind, error, trace)
         except LeaseholdError:
             raise
         except BaseException:  # an interrupt, or a cancellation
-            self._abandon(lease or self._innermost(self._driver.task()), depth)
+            self._abandon(lease or self._innermost(self._driver.task), depth)
             raise
 
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncLease:

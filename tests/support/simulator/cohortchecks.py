@@ -102,7 +102,7 @@ class CohortChecks(Checks):
         self.taken += 1
         wanted = grant_of(follower) in self._wanted
         self.require(not wanted, "I15 took what somebody else waits for:", *grant_of(follower))
-        left = follower.stop_at() - process.local()
+        left = follower.stop_at - process.local()
         self.require(left > 0, "I11 took what is over:", follower.owner, f"since {-left:.3f} s")
         self._begins(process, follower, lingered=True)
 

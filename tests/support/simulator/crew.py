@@ -131,7 +131,7 @@ class Desk(Process):
         if push.event == "wanted":
             self.checks.wanted_by_others(push)
         for cohort in sorted(self.lingering, key=lambda one: one.resource):
-            if cohort.kept is not None and cohort.kept.granted_as == (push.owner, push.fence):
+            if cohort.kept is not None and cohort.kept.in_store() == (push.owner, push.fence):
                 cohorts.wanted_elsewhere(self.engine, cohort)
         for held in [*self.watched, *sorted(self.passing, key=lambda one: one.fence)]:
             if held.in_store() == (push.owner, push.fence):
@@ -214,8 +214,11 @@ class CrewWaiter(cohorts.LocalWaiter):
         if chance() < worker.habits.startled and not worker.world.calm():
             worker.process.soon(now + chance() * 2 * WAKING, worker.startle)
 
-    async def sleep(self, seconds: float) -> None:
-        await ops.Park(self._key, self.anchor.worker.desk.now() + seconds)
+    def _new_wakeup(self) -> None:
+        """It wakes itself."""
+
+    async def sleep(self, engine: Any, until: float) -> None:
+        await ops.Park(self._key, until)
 
     def gone(self) -> bool:
         return bool(self.anchor.done())
@@ -321,7 +324,7 @@ class CrewJob(Job):
 
     def believes(self, holding: Holding) -> bool:
         """Only asked: a release does not look at the clock before a cohort decides."""
-        return holding.phase != LOST and self.now() < holding.stop_at()
+        return holding.phase != LOST and self.now() < holding.stop_at
 
     async def release(self, holding: Holding) -> bool:
         """To the next of this process, or to the store: as the drivers do."""
@@ -344,7 +347,7 @@ class CrewJob(Job):
             cohorts.released(engine, held)
 
     def pass_on(self, held: HeldLease) -> bool:
-        cohort, sure, stop_at = held.cohort, held.phase, held.stop_at()
+        cohort, sure, stop_at = held.cohort, held.phase, held.stop_at
         if not cohorts.pass_on(self.engine, held):
             return False
         assert cohort is not None

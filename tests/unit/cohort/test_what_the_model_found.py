@@ -69,8 +69,8 @@ def test_others_who_came_between_two_questions_are_overtaken_no_more_often() -> 
 def test_what_is_over_or_in_doubt_is_not_passed_on() -> None:
     """From the time to stop on, and between a renewal that failed and one that is confirmed."""
     _, holding = held_by_a_cohort()
-    assert holding.may_pass(holding.stop_at() - 0.001)
-    assert not holding.may_pass(holding.stop_at())
+    assert holding.may_pass(holding.stop_at - 0.001)
+    assert not holding.may_pass(holding.stop_at)
     holding.renewal_failed(1.0)
     assert not holding.may_pass(1.0)
 
@@ -78,7 +78,7 @@ def test_what_is_over_or_in_doubt_is_not_passed_on() -> None:
 def test_asking_leaves_time_to_give_back() -> None:
     """An unanswered question must not turn a release that was in time into a loss."""
     _, holding = held_by_a_cohort()
-    renew = holding.begin_reservation(MOST_PASSES, holding.stop_at() - 0.2)
+    renew = holding.begin_reservation(MOST_PASSES, holding.stop_at - 0.2)
     assert renew is not None
     assert renew.fences == MOST_PASSES
     assert renew.budget_ms <= 100

@@ -12,6 +12,7 @@ import pytest
 import leasehold
 from leasehold import Leasehold
 from leasehold._runtime.cohorts import WaitingThread
+from leasehold._runtime.engine import Engine
 from tests.support.waiting import until, until_async
 
 pytestmark = pytest.mark.slow
@@ -35,11 +36,11 @@ def test_a_lease_that_nobody_takes_up_ends(tmp_path: Path, monkeypatch: pytest.M
     hangs, let_go, goes_on, got = threading.Event(), threading.Event(), threading.Event(), threading.Event()
     sleep = WaitingThread.sleep
 
-    def sleep_or_hang(member: WaitingThread, seconds: float) -> None:
+    def sleep_or_hang(member: WaitingThread, engine: Engine, until: float) -> None:
         if member.anchor is stuck:
             hangs.set()
             let_go.wait()
-        sleep(member, seconds)
+        sleep(member, engine, until)
 
     monkeypatch.setattr(WaitingThread, "sleep", sleep_or_hang)
     with leasehold.connect(url) as other, leasehold.connect(url) as hold:

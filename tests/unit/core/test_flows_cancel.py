@@ -174,7 +174,7 @@ def test_extend_interrupted(new_error: Callable[[], BaseException], ttl_ms: int)
     play = interrupt(flows.extend(holding, ttl_ms, 101.0), [Step(ops.Renew)], 0, new_error())
     assert len(play.ops) == 1
     assert holding.deadline <= 101 + ttl_ms / 1000
-    assert holding.check_at() < holding.stop_at()
+    assert holding.check_at() < holding.stop_at
     renewal = holding.begin_renewal(holding.check_at())
     assert renewal is not None
     assert renewal.ttl_ms == ttl_ms

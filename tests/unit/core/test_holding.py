@@ -70,7 +70,7 @@ def test_renewal_is_due_a_third_of_the_ttl_after_the_stores_count_began() -> Non
 def test_a_renewing_lease_must_stop_a_sixth_before_its_deadline() -> None:
     """It needs time to wind down when renewal does not succeed."""
     holding = hold()
-    assert holding.stop_at() == pytest.approx(STOP)
+    assert holding.stop_at == pytest.approx(STOP)
     assert holding.settle(STOP - 0.001) == "held"
     assert holding.settle(STOP + 0.001) == "lost"
 
@@ -78,7 +78,7 @@ def test_a_renewing_lease_must_stop_a_sixth_before_its_deadline() -> None:
 def test_a_lease_that_does_not_renew_stops_at_its_deadline() -> None:
     """It knows its end, and nobody renews it."""
     holding = hold(renews=False)
-    assert holding.stop_at() == pytest.approx(DEADLINE)
+    assert holding.stop_at == pytest.approx(DEADLINE)
     assert holding.renew_at == float("inf")
     assert holding.settle(DEADLINE - 0.001) == "held"
     assert holding.settle(DEADLINE + 0.001) == "lost"
@@ -88,9 +88,9 @@ def test_the_smallest_ttl_still_has_time_to_work() -> None:
     """50 ms: deadline after 47.5, stop after 39.2, first renewal after 16.7."""
     holding = hold(50)
     assert holding.deadline - SENT == pytest.approx(0.0475)
-    assert holding.stop_at() - SENT == pytest.approx(0.0475 - 0.05 / 6)
+    assert holding.stop_at - SENT == pytest.approx(0.0475 - 0.05 / 6)
     assert holding.renew_at - SENT == pytest.approx(0.05 / 3)
-    assert SENT < holding.renew_at < holding.stop_at() < holding.deadline
+    assert SENT < holding.renew_at < holding.stop_at < holding.deadline
 
 
 def test_the_watchdog_looks_at_the_renewal_or_at_the_end() -> None:
@@ -276,7 +276,7 @@ def test_trap_2_a_renewals_budget_never_exceeds_what_remains(ttl_ms: int) -> Non
     """The call ends before the work must stop."""
     for part in (0.0, 0.3, 0.7, 0.95):
         holding = hold(ttl_ms)
-        stop = holding.stop_at()
+        stop = holding.stop_at
         now = SENT + (stop - SENT) * part
         op = renewal(holding, now)
         assert op.budget_ms >= 1
@@ -404,7 +404,7 @@ def test_extend_shorter_lowers_the_deadline_before_it_is_sent() -> None:
     op = extend(holding, 6_000, 101.0)
     assert (op.ttl_ms, op.exact) == (6_000, True)
     assert holding.deadline == pytest.approx(101 + 6 - 0.062)
-    assert holding.stop_at() == pytest.approx(101 + 6 - 0.062 - 1)
+    assert holding.stop_at == pytest.approx(101 + 6 - 0.062 - 1)
 
 
 def test_extend_longer_is_believed_when_it_is_confirmed() -> None:
@@ -439,7 +439,7 @@ def test_trap_2_an_extends_budget_ends_when_the_work_must_stop() -> None:
     """Nobody renews beside it: one hung extend must not be what ends the lease."""
     holding = hold(6_000)
     op = holding.begin_extension(60_000, 101.9)
-    assert 101.9 + op.budget_ms / 1000 <= holding.stop_at()
+    assert 101.9 + op.budget_ms / 1000 <= holding.stop_at
 
 
 def test_an_extend_has_the_usual_patience_where_there_is_time() -> None:
@@ -471,7 +471,7 @@ def test_a_shorter_extend_brings_the_renewal_nearer() -> None:
     holding = hold()
     extend(holding, 6_000, 101.0)
     assert holding.renew_at == pytest.approx(103.0)
-    assert holding.renew_at < holding.stop_at()
+    assert holding.renew_at < holding.stop_at
 
 
 def test_extend_of_a_lost_lease_is_lost() -> None:
@@ -545,7 +545,7 @@ def test_max_hold_counts_from_when_the_grant_was_known() -> None:
     """And extend does not move it."""
     holding = hold(max_hold=20)
     extend(holding, 60_000, 101.0)
-    assert holding.stop_at() == pytest.approx(AT + 20)
+    assert holding.stop_at == pytest.approx(AT + 20)
 
 
 def test_max_idle_ends_a_lease_whose_work_shows_no_life() -> None:

@@ -33,7 +33,7 @@ def extend(holding: Holding) -> None:
 
 def belief(holding: Holding) -> tuple[object, ...]:
     """All that a holder believes."""
-    return (holding.phase, holding.reason, holding.deadline, holding.stop_at(), holding.renew_at, holding.ttl_ms)
+    return (holding.phase, holding.reason, holding.deadline, holding.stop_at, holding.renew_at, holding.ttl_ms)
 
 
 # ---------------------------------------------------------------- what is plain
@@ -68,8 +68,8 @@ def test_what_is_held_beside_others_is_not_plain() -> None:
 def test_what_has_reached_its_stop_is_not_renewed() -> None:
     """No renewal is sent after the time to stop (trap 2)."""
     holding = hold()
-    assert plain([holding], holding.stop_at() - 0.001, Latch()) == [holding]
-    assert plain([holding], holding.stop_at(), Latch()) == []
+    assert plain([holding], holding.stop_at - 0.001, Latch()) == [holding]
+    assert plain([holding], holding.stop_at, Latch()) == []
 
 
 def test_a_failed_renewal_and_a_shorter_reentry_leave_it_plain() -> None:
@@ -143,17 +143,17 @@ def test_those_with_one_ttl_and_no_limit_are_due_again_together() -> None:
 def test_a_lost_reply_leaves_the_confirmed_deadline() -> None:
     """Nobody knows whether it was renewed: what was confirmed before still holds, and it is tried again soon."""
     holdings = [hold(), hold()]
-    before = [(one.deadline, one.stop_at()) for one in holdings]
+    before = [(one.deadline, one.stop_at) for one in holdings]
     error = OutcomeUnknown("no answer")
     assert fail(holdings, 110.0, error, Latch()) == holdings
-    assert [(one.deadline, one.stop_at()) for one in holdings] == before
+    assert [(one.deadline, one.stop_at) for one in holdings] == before
     assert [one.phase for one in holdings] == ["unsure"] * 2
     assert all(110.0 < one.renew_at <= 111.0 for one in holdings)
-    assert holdings[0].settle(holdings[0].stop_at()) == "lost"
+    assert holdings[0].settle(holdings[0].stop_at) == "lost"
     assert str(holdings[0].loss().__cause__) == str(error)
 
 
 def test_the_last_try_can_take_its_whole_budget() -> None:
     """Half a second before the time to stop, less for short leases."""
-    assert last_try_at(hold()) == pytest.approx(hold().stop_at() - 0.5)
-    assert last_try_at(hold(ttl_ms=600)) == pytest.approx(hold(ttl_ms=600).stop_at() - 0.1)
+    assert last_try_at(hold()) == pytest.approx(hold().stop_at - 0.5)
+    assert last_try_at(hold(ttl_ms=600)) == pytest.approx(hold(ttl_ms=600).stop_at - 0.1)

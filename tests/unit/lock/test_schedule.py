@@ -31,6 +31,7 @@ class FakeLease:
         """When it must be checked."""
         return self.at
 
+    @property
     def stop_at(self) -> float:
         """When it is lost."""
         return self.stop

@@ -1,0 +1,95 @@
+"""How a task that waits in a cohort is woken: by whoever passes the lease on, or because it is time to look around.
+
+A timer for each wait would cost a tenth of a turn. So the tasks of one loop share one, which runs while any of them
+waits for longer than its period.
+"""
+
+from __future__ import annotations
+
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class TaskWakeup:
+    """Wakes a task of one loop. May be woken before it sleeps, and more than once."""
+
+    __slots__ = ("_future", "_woken", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._future: Any = None  # while it sleeps
+        self._woken = False
+
+    def wake(self) -> None:
+        """From any thread."""
+        import asyncio
+
+        if asyncio._get_running_loop() is self.loop:
+            self.awaken()
+            return
+        try:
+            self.loop.call_soon_threadsafe(self.awaken)
+        except RuntimeError:  # the loop is closed
+            pass
+
+    def awaken(self) -> None:
+        """On its loop."""
+        self._woken = True
+        future = self._future
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    async def sleep(self, seconds: float) -> None:
+        """Until it is woken, at most for so long."""
+        timer = self.loop.call_later(seconds, self.awaken)
+        try:
+            await self._sleep()
+        finally:
+            timer.cancel()
+
+    async def sleep_with(self, others: SharedTimer) -> None:
+        """Until it is woken, or the timer that it shares with others wakes it."""
+        others.add(self)
+        try:
+            await self._sleep()
+        finally:
+            others.discard(self)
+
+    async def _sleep(self) -> None:
+        if not self._woken:
+            self._future = self.loop.create_future()
+            await self._future
+        self._woken = False
+
+
+class SharedTimer:
+    """Wakes each task of one loop that has slept for its period, and not yet for two."""
+
+    __slots__ = ("_loop", "_period", "_round", "_runs", "_sleeping")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, period: float) -> None:
+        self._loop = loop
+        self._period = period
+        self._sleeping: dict[TaskWakeup, int] = {}  # the round in which each fell asleep
+        self._round = 0
+        self._runs = False
+
+    def add(self, one: TaskWakeup) -> None:
+        self._sleeping[one] = self._round
+        if not self._runs:
+            self._runs = True
+            self._loop.call_later(self._period, self._ring)
+
+    def discard(self, one: TaskWakeup) -> None:
+        self._sleeping.pop(one, None)
+
+    def _ring(self) -> None:
+        due = [one for one, began in self._sleeping.items() if began < self._round]
+        self._round += 1
+        self._runs = bool(self._sleeping)
+        if self._runs:
+            self._loop.call_later(self._period, self._ring)
+        for one in due:
+            one.awaken()
