@@ -311,10 +311,11 @@ class Holding:
         self._renews_sent = 0  # the number of the last Renew; 0 before the first change
         if not renews:
             self.renews, self.renew_at, self.stop_at = False, NEVER, grant.deadline
-        if grant.slots != ONLY_SLOT:
-            self.slots = grant.slots
-        if grant.unanswered:
-            self.unanswered = True
+        if at is None:
+            if grant.slots != ONLY_SLOT:
+                self.slots = grant.slots
+            if grant.unanswered:
+                self.unanswered = True
         if max_hold is not None or max_idle is not None:
             self._limits = HoldLimits(self.at, max_hold, max_idle)
             self._set_stop()
@@ -570,6 +571,8 @@ class Holding:
         following.owner, following.fence, following.granted_as = owner, fence, self.in_store()
         if self._rare is not None:
             following._set_stop()  # each has limits of its own
+            if self.unanswered:
+                following.unanswered = True
         self.phase = RELEASED
 
     def keep(self) -> None:

@@ -67,19 +67,19 @@ class TaskWakeup:
 class SharedTimer:
     """Wakes each task of one loop that has slept for its period, and not yet for two."""
 
-    __slots__ = ("_loop", "_period", "_round", "_runs", "_sleeping")
+    __slots__ = ("_loop", "_period", "_round", "_sleeping", "runs")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, period: float) -> None:
         self._loop = loop
         self._period = period
         self._sleeping: dict[TaskWakeup, int] = {}  # the round in which each fell asleep
         self._round = 0
-        self._runs = False
+        self.runs = False
 
     def add(self, one: TaskWakeup) -> None:
         self._sleeping[one] = self._round
-        if not self._runs:
-            self._runs = True
+        if not self.runs:
+            self.runs = True
             self._loop.call_later(self._period, self._ring)
 
     def discard(self, one: TaskWakeup) -> None:
@@ -88,8 +88,8 @@ class SharedTimer:
     def _ring(self) -> None:
         due = [one for one, began in self._sleeping.items() if began < self._round]
         self._round += 1
-        self._runs = bool(self._sleeping)
-        if self._runs:
+        self.runs = bool(self._sleeping)
+        if self.runs:
             self._loop.call_later(self._period, self._ring)
         for one in due:
             one.awaken()
