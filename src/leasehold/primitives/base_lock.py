@@ -186,6 +186,7 @@ class BaseLock(ABC):
         engine, options, held = self._engine, self._options, None
         if not self._passes or not options.passes:
             return None
+        epoch = engine.epoch  # first: a signal handler may fork at any line, and the child must not have it
         try:
             with engine.watchdog.transitions:
                 cohort = engine.cohorts.get((self._name.text, options.ttl_ms, options.meta_text, self._rule))
@@ -194,7 +195,7 @@ class BaseLock(ABC):
                 held = cohort.take_kept(engine, self._name, options, anchor)
             if held is None:
                 return None
-            engine.register(held, anchor, engine.epoch)
+            engine.register(held, anchor, epoch)
             return self._lease(held, anchor)
         except BaseException:
             if held is not None:
