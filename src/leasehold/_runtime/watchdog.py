@@ -367,20 +367,50 @@ class Watchdog:
 
     def _read_pushes(self) -> None:
         """Apply what the store pushes about leases of ours, before a renewal would find out."""
-        for push in self.holder_pushes.read() if self.holder_pushes is not None else ():
-            with self.transitions:  # a lease that is held may begin to linger
-                kept = [one for one in self.lingering if one.kept is not None and _means(push, *one.kept.in_store())]
-                leases = [held for held in self.leases() if _means(push, *held.in_store())]
-            for cohort in kept:
-                self.on_kept(cohort, True)  # also after a request of an operator, and an eviction
-            for held in leases:
-                if push.event == "evicted":
-                    held.refused(push.event)
-                    self.report_loss(held)
-                elif push.event == "revoke":
-                    held.revoke()
-                elif push.event == "wanted" and held.cohort is not None:
-                    self.on_kept(held.cohort, True)
+        pushes = list(self.holder_pushes.read()) if self.holder_pushes is not None else []
+        if pushes:
+            for push, kept, leases in self._of_pushes(pushes):
+                self._apply(push, kept, leases)
+
+    def _of_pushes(self, pushes: list[Push]) -> list[tuple[Push, list[LocalCohort], list[HeldLease]]]:
+        """What lingers, and what is held, of that which each push names: one look over all of it, for many pushes."""
+        fences = {push.fence for push in pushes}
+        kept: dict[int, list[LocalCohort]] = {}
+        held: dict[int, list[HeldLease]] = {}
+        with self.transitions:  # a lease that is held may begin to linger
+            for cohort in self.lingering:
+                if cohort.kept is not None and (fence := cohort.kept.in_store()[1]) in fences:
+                    kept.setdefault(fence, []).append(cohort)
+            for lease in self.leases():
+                if (fence := lease.in_store()[1]) in fences:
+                    held.setdefault(fence, []).append(lease)
+            return [
+                (
+                    push,
+                    [one for one in kept.get(push.fence, ()) if _means(push, *one.kept.in_store())],
+                    [one for one in held.get(push.fence, ()) if _means(push, *one.in_store())],
+                )
+                for push in pushes
+            ]
+
+    def _apply(self, push: Push, kept: list[LocalCohort], leases: list[HeldLease]) -> None:
+        for cohort in kept:
+            self.on_kept(cohort, True)  # also after a request of an operator, and an eviction
+        for held in leases:
+            if push.event == "evicted":
+                held.refused(push.event)
+                self.report_loss(held)
+            elif push.event == "revoke":
+                held.revoke()
+            elif push.event == "wanted":
+                known = held.cohort or self._cohort_of(push)
+                if known is not None:
+                    self.on_kept(known, True)
+
+    def _cohort_of(self, push: Push) -> LocalCohort | None:
+        """That of a lease which was passed on, or began to linger, since it was looked for."""
+        _, kept, leases = self._of_pushes([push])[0]
+        return next((one for one in [*kept, *[held.cohort for held in leases]] if one is not None), None)
 
     def _still_wanted(self, held: HeldLease) -> bool:
         """Can the program use it (trap 3)? A lease that its thread or task left behind is given back; one that was only

@@ -563,10 +563,32 @@ def test_many_that_are_wanted_at_once_cost_one_look(stage: Stage, monkeypatch: p
     batch = stage.other.acquire_many([stage.other.lock("other", name, ttl=TTL) for name in names])
     assert len(batch.refused) == len(names)
     looks, leases = [], watchdog.leases
-    monkeypatch.setattr(watchdog, "leases", lambda: looks.append(1) or leases())
+
+    def counted() -> list[HeldLease]:
+        looks.append(1)
+        return leases()
+
+    monkeypatch.setattr(watchdog, "leases", counted)
     watchdog.pause(False)
     until(lambda: len(watchdog.lingering) == 1, "all of them are given back")
     assert len(looks) < 10
+
+
+def test_a_lease_that_begins_to_linger_while_pushes_are_applied(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was held when the watchdog looked what the push is about, and goes back all the same."""
+    stage.use()
+    lease = stage.lock().acquire()
+    watchdog = stage.hold._engine.watchdog
+    apply = watchdog._apply
+
+    def after_a_release(*what: Any) -> None:
+        lease.release()
+        assert stage.lingers()
+        apply(*what)
+
+    monkeypatch.setattr(watchdog, "_apply", after_a_release)
+    assert stage.other.lock("job", ttl=TTL).try_acquire() is None
+    until(lambda: lease.state == "released" and not stage.lingers(), "it is given back")
 
 
 # ---------------------------------------------------------------- bad input
