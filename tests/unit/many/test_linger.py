@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+import leasehold
+from leasehold import OutcomeUnknown
 from leasehold._core.ops import Claim, Release, StoreOp
 from leasehold.observe.events import Acquired, Contended, Released
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import Spy, StillClock, nothing_left, only
+from tests.support.crew import Crew, Loop
+from tests.support.lock import Spy, StillClock, nothing_left, only, reply_lost
 from tests.support.parties import FLAVOURS, Party
+from tests.support.scene import fails
 from tests.support.waiting import PATIENCE, until
 
 TTL = 60
@@ -145,3 +149,32 @@ def test_observers_see_it(flavour: str) -> None:
     )
     assert len({one.lease.number for one in acquired}) == 2
     stage.party.close()
+
+
+# ---------------------------------------------------------------- releases
+
+
+def test_a_release_that_is_not_confirmed_leaves_no_cohort(stage: Stage) -> None:
+    """Nobody of this process waits for a lease that is being given back."""
+    stage.keep("a")
+    batch = stage.take("a")
+    stage.spy.after = only(Release, reply_lost)
+    fails(OutcomeUnknown, stage.party.start(lambda hold: hold.release_many(batch)))
+    assert not stage.engine.cohorts
+    stage.spy.heal()
+
+
+def test_those_who_wait_here_come_next(stage: Stage) -> None:
+    """The lease goes back to the store with its batch, and the first of them claims."""
+    stage.keep("a")
+    batch = stage.take("a")
+    loop = Loop() if isinstance(stage.party.hold, leasehold.AsyncLeasehold) else None
+    crew = Crew(stage.party.hold, "a", loop=loop, ttl=TTL)
+    hands = crew.come(2)
+    assert stage.party.do(lambda hold: hold.release_many(batch)) == [True]
+    for hand in hands:
+        assert hand.has_it().fence > batch[0].fence and hand.let_go() is True
+    until(stage.nothing_kept, "nothing is left")
+    crew.end()
+    if loop is not None:
+        loop.close()
