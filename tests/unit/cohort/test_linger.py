@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold import InvalidRequest, LeaseLost, StaleOwner
+from leasehold import InvalidRequest, LeaseLost, StaleOwner, StoreUnavailable
 from leasehold._core import cohort as cohort_module
 from leasehold._core.ops import Claim, Release, Renew
+from leasehold._runtime import cohorts
+from leasehold._runtime.held_lease import HeldLease
 from leasehold.guards.memory import FenceGuard
 from leasehold.observe.events import Acquired, Released
 from leasehold.stores.memory import MemoryStore
@@ -345,6 +347,28 @@ def test_a_child_of_a_fork_has_nothing_that_lingers(stage: Stage) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     stage.use()
     assert len(stage.spy.of(Claim)) == 1
+
+
+def test_a_fork_while_it_is_taken(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler may fork at any line. The parent has it then, and the child has nothing."""
+    stage.use()
+    children: list[int] = []
+
+    def made_by_both(*fields: Any) -> HeldLease:
+        held = HeldLease(*fields)
+        children.append(os.fork())
+        return held
+
+    monkeypatch.setattr(cohorts, "HeldLease", made_by_both)
+    try:
+        mine = stage.lock().acquire()
+        has_it = mine.state == "held"
+    except StoreUnavailable:
+        has_it = False
+    if not children[0]:
+        os._exit(int(has_it))
+    assert has_it and os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
+    assert mine.release() is True
 
 
 def test_a_frozen_process(stage: Stage) -> None:
