@@ -16,6 +16,7 @@ import leasehold
 from leasehold import InvalidRequest, LeaseLost, StaleOwner, StoreUnavailable
 from leasehold._core import cohort as cohort_module
 from leasehold._core.ops import Claim, Release, Renew
+from leasehold._core.policy import PASS_SECONDS
 from leasehold._runtime import cohorts
 from leasehold._runtime.held_lease import HeldLease
 from leasehold.guards.memory import FenceGuard
@@ -325,6 +326,23 @@ def test_close_gives_it_back(stage: Stage) -> None:
     assert nothing_left(stage.store, "job")
 
 
+def test_one_that_is_released_in_the_midst_of_close(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not linger any more: nobody would give it back."""
+    stage.use()
+    lease = stage.lock().acquire()
+    watchdog = stage.hold._engine.watchdog
+    give_back = watchdog.give_back
+
+    def released_first(*what: Any) -> None:
+        with elsewhere(lease.release):
+            pass
+        give_back(*what)
+
+    monkeypatch.setattr(watchdog, "give_back", released_first)
+    stage.hold.close()
+    assert nothing_left(stage.store, "job") and not watchdog.lingering
+
+
 def test_a_dropped_coordinator_gives_it_back() -> None:
     """Without close(), too."""
     store = MemoryStore()
@@ -489,6 +507,31 @@ def test_a_store_without_pushes() -> None:
         tick(hold, LINGER + 0.1, step=LINGER + 0.1)
         found = other.lock("job", ttl=TTL).try_acquire()
         assert found is not None and found.release()
+
+
+def test_a_store_without_pushes_is_asked_now_and_then() -> None:
+    """As often as by those who pass a lease on: it may say that somebody waits."""
+    clock = StillClock()
+    spy = Spy(MemoryStore(clock))
+    spy.holder_pushes = lambda: None
+    with leasehold.connect(spy) as hold:
+        for _ in range(4):
+            with hold.lock("job", ttl=TTL, linger=LINGER):
+                clock.advance(PASS_SECONDS + 0.001)
+        assert len(spy.of(Claim)) == 1 and len(spy.of(Renew)) == 4
+
+
+def test_nothing_lingers_while_the_store_cannot_tell(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can push, and is not heard yet, or not any more: a release is a release."""
+    stage.use()
+    assert stage.lingers()
+    monkeypatch.setattr(stage.hold._engine.watchdog, "hears", lambda: False)
+    with stage.lock():
+        pass
+    assert stage.gone()
+    with stage.lock():
+        stage.clock.advance(0.001)
+    assert stage.gone() and len(stage.asked()) == 1
 
 
 # ---------------------------------------------------------------- many
