@@ -593,6 +593,25 @@ async def test_a_task_is_cancelled_while_it_asks() -> None:
         await until_async(lambda: nothing_left(spy, "job"), "it was given back")
 
 
+def test_many_that_are_wanted_at_once_cost_one_look(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one reading of pushes costs grows with what is held, or with their number, and not with both."""
+    stage.use()
+    names = range(100)
+    for name in names:
+        with stage.hold.lock("other", name, ttl=TTL, linger=LINGER):
+            stage.clock.advance(0.001)
+    watchdog = stage.hold._engine.watchdog
+    assert len(watchdog.lingering) == 1 + len(names)
+    watchdog.pause()
+    batch = stage.other.acquire_many([stage.other.lock("other", name, ttl=TTL) for name in names])
+    assert len(batch.refused) == len(names)
+    looks, leases = [], watchdog.leases
+    monkeypatch.setattr(watchdog, "leases", lambda: looks.append(1) or leases())
+    watchdog.pause(False)
+    until(lambda: len(watchdog.lingering) == 1, "all of them are given back")
+    assert len(looks) < 10
+
+
 # ---------------------------------------------------------------- bad input
 
 
