@@ -632,6 +632,14 @@ def test_what_cannot_linger(other: dict[str, Any]) -> None:
         hold.lock("job", linger=1, **other)
 
 
+def test_what_cannot_linger_in_a_durable_coordinator() -> None:
+    """Its leases need the store for each turn, too. Nothing is sent."""
+    with leasehold.connect("redis://127.0.0.1:1/0", durability="fsync") as hold:
+        with pytest.raises(InvalidRequest, match="linger and the durability"):
+            hold.lock("job", linger=1)
+        hold.lock("job", linger=0)
+
+
 @each("good", [0, 0.0, 1, 0.5, "500ms", timedelta(seconds=1), TTL])
 def test_what_is_a_linger(good: Any) -> None:
     """Up to the ttl."""
