@@ -44,9 +44,10 @@ class BatchAttempt(BaseAttempt):
         waits for the rest."""
         if BaseAttempt._at_hand(self, place, part):
             return True
-        lease = self._take_kept(part) if self._engine.watchdog.lingering else None
+        if not self._engine.watchdog.lingering:
+            return False
+        self._entered[place] = lease = self._take_kept(part)  # in one step: an interrupt after it finds it there
         if lease is not None:
-            self._entered[place] = lease
             lease._held.track_lock(part)
         return lease is not None
 

@@ -605,8 +605,15 @@ def test_many_that_are_wanted_at_once_cost_one_look(stage: Stage, monkeypatch: p
     watchdog.pause()
     batch = stage.other.acquire_many([stage.other.lock("other", name, ttl=TTL) for name in names])
     assert len(batch.refused) == len(names)
-    looks, leases = [], watchdog.leases
-    monkeypatch.setattr(watchdog, "leases", lambda: looks.append(1) or leases())
+    looks: list[int] = []
+    leases = watchdog.leases
+
+    def look_at_all() -> list[HeldLease]:
+        looks.append(1)
+        found: list[HeldLease] = leases()
+        return found
+
+    monkeypatch.setattr(watchdog, "leases", look_at_all)
     watchdog.pause(False)
     until(lambda: len(watchdog.lingering) == 1, "all of them are given back")
     assert len(looks) < 10
