@@ -143,6 +143,11 @@ class Coordinator(
             durability,
             linger,
         )
+        if options.linger and self._engine.durability:
+            raise InvalidRequest(
+                "linger and the durability of the coordinator exclude each other: such a lease goes back to the store "
+                "each time. Use a coordinator without durability= for this lock"
+            )
         self._engine.check_ttl(options.ttl_ms)
         return self._make_lock(self._name(kind, ids), options)
 

@@ -44,9 +44,13 @@ class BaseAttempt(ABC):
         """Enter what this thread or task already holds and may re-enter: that costs no round trip. True when something
         is left to claim."""
         for place, part in enumerate(self._parts):
-            if not part._may_reenter() or not self._enter(place, part):
+            if not self._at_hand(place, part):
                 self._rest.append(place)
         return bool(self._rest)
+
+    def _at_hand(self, place: int, part: BaseLock) -> bool:
+        """Is it had without a claim?"""
+        return part._may_reenter() and self._enter(place, part)
 
     def _enter(self, place: int, part: BaseLock) -> bool:
         """False: it must be claimed."""

@@ -39,6 +39,31 @@ class BatchAttempt(BaseAttempt):
         self._by_owner: dict[str, int] = {}
         self.outcomes: list[Any] = []  # at the end: one for each of the rest
 
+    def _at_hand(self, place: int, part: BaseLock) -> bool:
+        """Also what lingers in this process, as for a single try. An all leaves that alone: it would hold it while it
+        waits for the rest."""
+        if BaseAttempt._at_hand(self, place, part):
+            return True
+        if not self._engine.watchdog.lingering:
+            return False
+        self._entered[place] = lease = self._take_kept(part)  # in one step: an interrupt after it finds it there
+        if lease is not None:
+            lease._held.track_lock(part)
+        return lease is not None
+
+    def _take_kept(self, part: BaseLock) -> Any:
+        if not self._engine.observers.active():
+            return part._take_kept(self._anchor)
+        events = part._acquire_events(0)
+        waiter = part._join(0, self._anchor, events)
+        if waiter is None:
+            return None
+        try:
+            return part._lease(part._take_up(waiter.held, waiter, self._anchor, events), self._anchor)
+        except BaseException as error:
+            part._leave_cohort(waiter, error, events)
+            raise
+
     def _enter(self, place: int, part: BaseLock) -> bool:
         try:
             return BaseAttempt._enter(self, place, part)

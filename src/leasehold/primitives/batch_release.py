@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leasehold._core.holding import LOST
+from leasehold._core.holding import ALIVE, LOST
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar
 from leasehold._core.many import release_many as release_flow
 from leasehold._core.ops import Defer
@@ -75,6 +75,13 @@ class BatchRelease(Generic[B]):
                     self._engine.watchdog.run_later(Defer(release, held.ttl_ms / 1000))
                 lease._release_unconfirmed()
 
+    def end(self) -> None:
+        """The releases are over, however they ended: whoever of this process waits for one of these claims now."""
+        for place in self._rest:
+            held = self._lease(place)._held
+            if held.cohort is not None and held.phase not in ALIVE:
+                self._engine.cohort_ended(held)
+
 
 def _unconfirmed(unknown: list[LeaseholdError], count: int) -> LeaseholdError:
     if count == 1:
@@ -111,6 +118,7 @@ def release_many(engine: Engine, leases: Sequence[Lease | None]) -> list[bool]:
         batch.interrupted(error)
         raise
     finally:
+        batch.end()
         if flow is not None:
             flow.close()  # an interrupt may have kept it from beginning or from ending; closing twice is harmless
 
@@ -131,5 +139,6 @@ async def release_many_async(engine: Engine, leases: Sequence[AsyncLease | None]
         batch.interrupted(error)
         raise
     finally:
+        batch.end()
         if flow is not None:
             flow.close()

@@ -16,6 +16,7 @@ import leasehold
 from leasehold import InvalidRequest, LeaseLost, StaleOwner, StoreUnavailable
 from leasehold._core import cohort as cohort_module
 from leasehold._core.ops import Claim, Release, Renew
+from leasehold._core.policy import PASS_SECONDS
 from leasehold._runtime import cohorts
 from leasehold._runtime.held_lease import HeldLease
 from leasehold.guards.memory import FenceGuard
@@ -325,6 +326,23 @@ def test_close_gives_it_back(stage: Stage) -> None:
     assert nothing_left(stage.store, "job")
 
 
+def test_one_that_is_released_in_the_midst_of_close(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not linger any more: nobody would give it back."""
+    stage.use()
+    lease = stage.lock().acquire()
+    watchdog = stage.hold._engine.watchdog
+    give_back = watchdog.give_back
+
+    def released_first(*what: Any) -> None:
+        with elsewhere(lease.release):
+            pass
+        give_back(*what)
+
+    monkeypatch.setattr(watchdog, "give_back", released_first)
+    stage.hold.close()
+    assert nothing_left(stage.store, "job") and not watchdog.lingering
+
+
 def test_a_dropped_coordinator_gives_it_back() -> None:
     """Without close(), too."""
     store = MemoryStore()
@@ -491,6 +509,31 @@ def test_a_store_without_pushes() -> None:
         assert found is not None and found.release()
 
 
+def test_a_store_without_pushes_is_asked_now_and_then() -> None:
+    """As often as by those who pass a lease on: it may say that somebody waits."""
+    clock = StillClock()
+    spy = Spy(MemoryStore(clock))
+    spy.holder_pushes = lambda: None
+    with leasehold.connect(spy) as hold:
+        for _ in range(4):
+            with hold.lock("job", ttl=TTL, linger=LINGER):
+                clock.advance(PASS_SECONDS + 0.001)
+        assert len(spy.of(Claim)) == 1 and len(spy.of(Renew)) == 4
+
+
+def test_nothing_lingers_while_the_store_cannot_tell(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can push, and is not heard yet, or not any more: a release is a release."""
+    stage.use()
+    assert stage.lingers()
+    monkeypatch.setattr(stage.hold._engine.watchdog, "hears", lambda: False)
+    with stage.lock():
+        pass
+    assert stage.gone()
+    with stage.lock():
+        stage.clock.advance(0.001)
+    assert stage.gone() and len(stage.asked()) == 1
+
+
 # ---------------------------------------------------------------- many
 
 
@@ -562,13 +605,15 @@ def test_many_that_are_wanted_at_once_cost_one_look(stage: Stage, monkeypatch: p
     watchdog.pause()
     batch = stage.other.acquire_many([stage.other.lock("other", name, ttl=TTL) for name in names])
     assert len(batch.refused) == len(names)
-    looks, leases = [], watchdog.leases
+    looks: list[int] = []
+    leases = watchdog.leases
 
-    def counted() -> list[HeldLease]:
+    def look_at_all() -> list[HeldLease]:
         looks.append(1)
-        return leases()
+        found: list[HeldLease] = leases()
+        return found
 
-    monkeypatch.setattr(watchdog, "leases", counted)
+    monkeypatch.setattr(watchdog, "leases", look_at_all)
     watchdog.pause(False)
     until(lambda: len(watchdog.lingering) == 1, "all of them are given back")
     assert len(looks) < 10
@@ -609,6 +654,14 @@ def test_what_cannot_linger(other: dict[str, Any]) -> None:
     """Such a lease needs the store for each turn."""
     with leasehold.connect("memory://") as hold, pytest.raises(InvalidRequest, match="linger and"):
         hold.lock("job", linger=1, **other)
+
+
+def test_what_cannot_linger_in_a_durable_coordinator() -> None:
+    """Its leases need the store for each turn, too. Nothing is sent."""
+    with leasehold.connect("redis://127.0.0.1:1/0", durability="fsync") as hold:
+        with pytest.raises(InvalidRequest, match="linger and the durability"):
+            hold.lock("job", linger=1)
+        hold.lock("job", linger=0)
 
 
 @each("good", [0, 0.0, 1, 0.5, "500ms", timedelta(seconds=1), TTL])

@@ -14,10 +14,12 @@ import pytest
 import leasehold
 from leasehold import LeaseLost, NotAcquired, StaleOwner, StoreUnavailable
 from leasehold._core import cohort as cohort_module
-from leasehold._core.ops import Claim, Release, Renew
+from leasehold._core.holding import LOST
+from leasehold._core.ops import Claim, Evict, Evicted, Release, Renew
 from leasehold._core.policy import PASS_SECONDS
 from leasehold._runtime import cohorts
 from leasehold.guards.memory import FenceGuard
+from leasehold.primitives.base_lock import BaseLock
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.crew import Crew, Hand, Loop
@@ -330,6 +332,23 @@ def test_max_hold_counts_for_each(stage: Stage) -> None:
         lease.check()
 
 
+def test_max_hold_of_the_one_before_does_not_count(stage: Stage) -> None:
+    """Whoever has no such limit holds for as long as it is renewed."""
+    (limited,) = stage.crew.come(max_hold=20)
+    (unlimited,) = stage.crew.come()
+    stage.release_first()
+    limited.has_it()
+    stage.clock.advance(4)
+    stage.hold._engine.watchdog.round()
+    claims = len(stage.spy.of(Claim))
+    assert limited.let_go() is True
+    lease = unlimited.has_it()
+    assert lease.remaining() > 20 and len(stage.spy.of(Claim)) == claims
+    stage.clock.advance(17)
+    stage.hold._engine.watchdog.round()
+    assert lease.state == "held"
+
+
 def test_a_fork_while_a_passed_lease_is_held(stage: Stage) -> None:
     """The child has nothing: no lease, no cohort. The parent goes on passing it."""
     hands = stage.begin(4)
@@ -469,6 +488,102 @@ def test_a_wait_is_over_and_the_withdrawal_comes_first(stage: Stage, followers: 
     nothing_is_left_of_it(stage)
     free = stage.do(lambda hold: hold.lock("job", ttl=TTL).try_acquire())
     assert free.fence > holder.lease.fence and len(stage.spy.of(Claim)) == 3
+
+
+def test_one_that_has_ended_is_passed_over(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It still stands in the queue, because an interrupt hit it while it left: whoever stands behind it comes next."""
+    hands = stage.begin(3)
+    (cohort,) = stage.hold._engine.cohorts.values()
+    ended: Any = cohort.waiting[0]
+    look_around, leave = cohorts._look, BaseLock._leave_cohort
+
+    def end(engine: Any, member: Any, until_: float) -> None:
+        if member is ended:
+            raise RuntimeError("the test ends it")
+        look_around(engine, member, until_)
+
+    def stay(lock: Any, place: Any, *why: Any) -> None:
+        if place is not ended:
+            leave(lock, place, *why)
+
+    monkeypatch.setattr(cohorts, "_look", end)
+    monkeypatch.setattr(BaseLock, "_leave_cohort", stay)
+    ended.wake()
+    until(ended.gone, "it has ended")
+    assert ended in cohort.waiting and hands[1].error is not None
+    claims = len(stage.spy.of(Claim))
+    assert hands[0].let_go() is True
+    assert hands[2].has_it().fence > hands[0].lease.fence and len(stage.spy.of(Claim)) == claims
+    assert hands[2].let_go() is True
+    nothing_is_left_of_it(stage)
+
+
+def before_it_is_taken_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, lease: Any, change: Callable[[], object]
+) -> None:
+    """Release it, and let something happen between the pass and the first step of its receiver."""
+    changed, take = threading.Event(), cohorts._take
+
+    def late(engine: Any, member: Any) -> Any:
+        if stage.loop is None:  # a task does not run before the step below has ended
+            changed.wait(PATIENCE)
+        return take(engine, member)
+
+    async def release() -> None:
+        assert await lease.release() is True
+        assert stage.hold._engine.watchdog.passing
+        change()
+
+    monkeypatch.setattr(cohorts, "_take", late)
+    if stage.loop is not None:
+        stage.loop.do(release)
+        return
+    assert lease.release() is True and stage.hold._engine.watchdog.passing
+    change()
+    changed.set()
+
+
+def test_one_that_takes_it_up_too_late_claims(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was passed on, and is over before its receiver runs: that one gets a grant of its own."""
+    hands = stage.begin(2)
+    before_it_is_taken_up(stage, monkeypatch, hands[0].lease, lambda: stage.clock.advance(TTL + 1))
+    mine = hands[1].has_it()
+    (grant,) = look(stage.spy, "job").holders
+    assert mine.state == "held" and (grant.owner, grant.fence) == (mine.owner, mine.fence)
+    assert mine.fence > hands[0].lease.fence and hands[1].let_go() is True
+    nothing_is_left_of_it(stage)
+
+
+def test_an_eviction_before_it_is_taken_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watchdog hears of it. Its receiver does not get what is gone: it claims, and waits for the door to open."""
+    hands = stage.begin(2)
+    (grant,) = look(stage.spy, "job").holders
+    evicted: list[Evicted] = []
+
+    def evict() -> None:
+        (passed,) = stage.hold._engine.watchdog.passing
+        reply = stage.spy.inner.execute(Evict("job", grant.owner, grant.fence, "request", 0, force=True))
+        assert isinstance(reply, Evicted)
+        evicted.append(reply)
+        until(lambda: passed.phase == LOST, "it is known")
+
+    before_it_is_taken_up(stage, monkeypatch, hands[0].lease, evict)
+    assert hands[1].has_it().fence > evicted[0].fence and hands[1].let_go() is True
+    nothing_is_left_of_it(stage)
+
+
+def test_the_coordinator_is_closed_before_it_is_taken_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was passed on is given back at once, and its receiver says why it ends."""
+    hands = stage.begin(2)
+
+    def close() -> None:
+        stage.hold._engine.close()
+        assert nothing_left(stage.spy, "job")
+
+    before_it_is_taken_up(stage, monkeypatch, hands[0].lease, close)
+    with pytest.raises(StoreUnavailable, match="closed"):
+        hands[1].has_it()
+    assert not stage.hold._engine.watchdog.passing
 
 
 def nothing_is_left_of_it(stage: Stage) -> None:

@@ -63,11 +63,12 @@ class RedisConnection:
         server: Server,
         forget: Callable[[RedisConnection], object] = lambda connection: None,
         counts: bool = True,
+        most_pushes: int = MOST_PUSHES,
     ) -> None:
         self._server = server
         self._forget = forget
         self._counts = counts  # for max_connections
-        self._pushes: deque[Any] = deque(maxlen=MOST_PUSHES)  # they outlive the socket on which they arrived
+        self._pushes: deque[Any] = deque(maxlen=most_pushes)  # they outlive the socket on which they arrived
         self.address = self._channel = new_channel()
         self._socket: RedisSocket | None = None
         self._gets_pushes = True  # until a handshake shows that it does not

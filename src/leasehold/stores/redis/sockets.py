@@ -24,6 +24,7 @@ from leasehold.stores.redis.target import Target
 monotonic = time.monotonic
 CHUNK = 65_536
 MOST_PUSHES = 256  # unread ones; a push is only a hint, so the oldest are dropped
+MOST_FOR_HOLDERS = 10_000  # those for all leases of a process: what lingers there is wanted by many at the same time
 NOTHING = object()
 SUBSCRIBED = (b"subscribe", b"ssubscribe")  # they have the form of a push, and are replies to commands
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))

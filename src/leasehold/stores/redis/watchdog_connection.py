@@ -15,7 +15,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import durable, failures, protocol
 from leasehold.stores.redis.connection import RedisConnection, ReplyError
 from leasehold.stores.redis.server import SLOW_REPLY, Server
-from leasehold.stores.redis.sockets import SLOW, Broken
+from leasehold.stores.redis.sockets import MOST_FOR_HOLDERS, SLOW, Broken
 
 MANY = 250  # renewals in one script, which the server runs without interruption
 CONNECT_SECONDS = 5.0  # to connect for pushes alone
@@ -32,7 +32,8 @@ class WatchdogConnection:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._connection = RedisConnection(server, counts=False)  # renewals must go out, however many are connected
+        # It does not count: renewals must go out, however many are connected.
+        self._connection = RedisConnection(server, counts=False, most_pushes=MOST_FOR_HOLDERS)
         self._ready: Callable[[], None] | None = None
         self._lock = threading.RLock()
         self._connect_at = 0.0

@@ -157,11 +157,12 @@ class ClusterConnection:
         cluster: Cluster,
         forget: Callable[[ClusterConnection], object] = lambda connection: None,
         counts: bool = True,
+        most_pushes: int = MOST_PUSHES,
     ) -> None:
         self._cluster = cluster
         self._forget = forget
         self._counts = counts  # for max_connections, which is for each node
-        self._pushes: deque[Any] = deque(maxlen=MOST_PUSHES)
+        self._pushes: deque[Any] = deque(maxlen=most_pushes)
         self._at: dict[Node, NodeConnection] = {}
         self.address = new_channel()
         self._closed = False  # set by any thread

@@ -19,7 +19,7 @@ from leasehold.stores.redis.cluster.batch import Avoided, Batch, Part
 from leasehold.stores.redis.cluster.connection import ClusterConnection, NodeConnection
 from leasehold.stores.redis.cluster.nodes import Cluster, Node, Redirected, slot_of
 from leasehold.stores.redis.cluster.routing import PAUSE
-from leasehold.stores.redis.sockets import Broken, RedisSocket
+from leasehold.stores.redis.sockets import MOST_FOR_HOLDERS, Broken, RedisSocket
 from leasehold.stores.redis.watchdog_connection import (
     CONNECT_PAUSE,
     CONNECT_SECONDS,
@@ -43,7 +43,7 @@ class ClusterWatchdog(WatchdogConnection):
 
     def __init__(self, cluster: Cluster) -> None:
         self._server = cluster
-        self._connection = ClusterConnection(cluster, counts=False)
+        self._connection = ClusterConnection(cluster, counts=False, most_pushes=MOST_FOR_HOLDERS)
         self._begin()
 
     def _begin(self) -> None:
