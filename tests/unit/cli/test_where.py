@@ -240,3 +240,12 @@ def test_no_name_is_broken(url: str, columns: int | None, lines: int, monkeypatc
         assert NAME in found and max([len(line) for line in found[1:] if line != NAME]) <= columns
     else:
         assert found[2].startswith(f"{NAME}  ")
+
+
+def test_one_long_name_costs_the_others_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is longer than a line is wrapped by the terminal in any layout: that of the rest is what fits."""
+    monkeypatch.setattr(terminal, "columns_of_terminal", lambda: 80)
+    with leasehold.connect(url) as hold, hold.lock("job", 7), hold.lock("job", "x" * 100):
+        found = typed("ls", "--url", url).out.splitlines()
+    assert [line for line in found if not line.startswith(" ")][1:] == ["RESOURCE", "job:7", f"job:{'x' * 100}"]
+    assert len(found) == 7
