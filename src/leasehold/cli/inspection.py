@@ -158,7 +158,7 @@ def _print(seen: Inspection, where: str) -> None:
     if seen.closed_for:
         echo(paint(f"  closed     for {elapsed(seen.closed_for)}: no claim is granted before", "yellow"))
     print_lines("waiting", [_in_queue(*one) for one in enumerate(seen.waiters, 1)])
-    print_lines("history", [_history(one) for one in seen.notes])
+    print_lines("history", [history_of(one) for one in seen.notes])
     print_lines("unreadable", [paint(printable(one), "yellow") for one in seen.unreadable])
 
 
@@ -167,7 +167,7 @@ def print_holder(holder: Holder) -> None:
     echo(f"  held by    {_who(holder)}{_how(holder)}")
     echo(f"  fence      {_fence(holder.fence)}")
     echo(f"  expires in {_left(holder)} of {elapsed(holder.ttl)}")
-    print_lines("meta", [printable(f"{key}: {_text(value)}") for key, value in sorted(holder.meta.items())])
+    print_lines("meta", [printable(f"{key}: {meta_text(value)}") for key, value in sorted(holder.meta.items())])
 
 
 def print_lines(what: str, lines: list[str]) -> None:
@@ -194,10 +194,12 @@ def _how(holder: Holder) -> str:
     return "" if holder.mode == "exclusive" else f", to {holder.mode}"
 
 
-def _text(value: object) -> str:
+def meta_text(value: object) -> str:
+    """As a program would write it into JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _history(note: Note) -> str:
+def history_of(note: Note) -> str:
+    """When something was done to which holder, by whom and why."""
     at, why = note.at.isoformat(timespec="seconds"), f": {note.reason}" if note.reason else ""
     return printable(f"{at} {note.event} {note.owner} (fence {note.fence}) by {note.by}{why}")

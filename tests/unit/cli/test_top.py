@@ -184,6 +184,16 @@ async def test_details(stage: Stage) -> None:
         await stage.shows("nothing is held")
 
 
+async def test_details_are_those_of_inspect(stage: Stage) -> None:
+    """Metadata as JSON, and notes with their fence, also one without a reason."""
+    with stage.hold.lock("job", meta={"dry": True, "after": None}) as lease:
+        stage.hold.revoke("job", by="alice")
+        shown = overview.details(stage.hold.inspect("job"), "memory://stage").splitlines()
+    assert "meta       dry: true" in shown and "meta       after: null" in shown
+    assert shown[-1].startswith("history ") and shown[-1].endswith(f"(fence {lease.fence}) by alice")
+    assert "nobody holds it" in overview.details(stage.hold.inspect("never"), "memory://stage").splitlines()
+
+
 async def test_revoke(stage: Stage) -> None:
     """After a yes the holder is asked, and not after a no."""
     lease = stage.hold.lock("job").acquire()
