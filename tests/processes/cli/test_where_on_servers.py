@@ -110,12 +110,13 @@ def test_status_of_a_login_that_may_not_list(redis_server: RedisServer) -> None:
     """A program that only takes leases needs no right to list: the store answers it, so it is reached, 0."""
     url = redis_server.url.replace("redis://", "redis://worker:password@")
     rights = "reset on >password ~lock:v1:* resetchannels &lock:v1:push:* +@all -scan"
-    redis_server.client().execute_command("ACL", "SETUSER", "worker", *rights.split())
+    client: Any = redis_server.client()
+    client.execute_command("ACL", "SETUSER", "worker", *rights.split())
     try:
         document = typed("status", "--json", "--url", url).document()
         done = typed("status", "--url", url)
     finally:
-        redis_server.client().execute_command("ACL", "DELUSER", "worker")
+        client.execute_command("ACL", "DELUSER", "worker")
     assert (document["reachable"], document["held"], document["round_trip"] > 0) == (True, None, True)
     assert document["servers"][0].startswith("Redis ") and "`leasehold doctor` prints the ACL" in document["error"]
     assert (done.code, done.err) == (0, "") and "reachable   yes, in " in done.out
