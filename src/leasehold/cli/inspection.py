@@ -8,7 +8,7 @@ from datetime import datetime
 from string import hexdigits
 from typing import Any
 
-from leasehold._core.names import parse_name
+from leasehold._core.names import is_digest, parse_name
 from leasehold.cli.coordinator import failed, open_hold, place_of
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.terminal import bar, echo, elapsed, json_fields, paint, wrapped
@@ -18,7 +18,6 @@ from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
 
 LEAST_DIGITS, MOST_DIGITS = 4, 12  # of a hash
 INDENT = " " * 13  # of what follows a label
-HIDDEN_DIGITS = 32  # of an id that hide_ids has hidden
 
 
 def inspect(url: str | None, namespace: str | None, name: str, as_json: bool) -> None:
@@ -89,7 +88,7 @@ def id_hash(hold: Leasehold, seen: Inspection) -> str:
 def _has_hash(hold: Leasehold, seen: Inspection, digits: str) -> bool:
     """Ids that were hidden with a key which this process does not have are stored as what logs show of them."""
     stored = seen.resource.rpartition(":")[2]
-    hidden = len(stored) == HIDDEN_DIGITS and set(stored) <= set(hexdigits) and stored.startswith(digits)
+    hidden = is_digest(stored) and stored.startswith(digits)
     return hidden or id_hash(hold, seen).startswith(digits)
 
 

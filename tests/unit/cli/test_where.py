@@ -202,6 +202,15 @@ def test_hashes_of_hidden_ids(url: str) -> None:
         assert digits in typed("ls", "--long", "--url", url, LEASEHOLD_ID_KEY="key").out
 
 
+def test_hashes_of_ids_that_nobody_hid(hold: Leasehold, url: str) -> None:
+    """An operator who has a key sees the hash that programs without it log, not the beginning of the id."""
+    with hold.lock("mail", "alice@example.com") as lease:
+        digits = lease.log_context()["id_hash"]
+        for more in ({"LEASEHOLD_ID_KEY": "key"}, {}):
+            assert typed("ls", "--long", "--url", url, **more).out.splitlines()[-1].endswith(f"  {digits}")
+            assert typed("inspect", "--id-hash", digits, "--url", url, **more).code == 0
+
+
 @each(
     ("words", "why"),
     [
