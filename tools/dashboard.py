@@ -34,8 +34,10 @@ def rate(metric: str, by: str, labels: str = "") -> str:
 
 
 def count(metric: str, by: str, labels: str = "") -> str:
-    """How often it happened, as bars of whole events."""
-    return f"sum by ({by}) (increase(leasehold_{metric}_total{{{_labels(labels)}}}[RANGE]))"
+    """How often it happened, as bars of whole events. A counter appears when it first counts, and increase() does not
+    see that: one that was not there before counts in full."""
+    series = f"leasehold_{metric}_total{{{_labels(labels)}}}"
+    return f"sum by ({by}) (({series} unless {series} offset RANGE) or increase({series}[RANGE]))"
 
 
 def gauge(metric: str, by: str = "kind", how: str = "sum", labels: str = "") -> str:
@@ -49,8 +51,8 @@ def quantile(part: float, metric: str) -> str:
 
 
 def share(part: str, whole: str) -> str:
-    """A part of the whole; nothing while nothing happens."""
-    return f"{part} / {whole}"
+    """A part of the whole; nothing while nothing happens. 0 if there never was such a part."""
+    return f"({part} or {whole} * 0) / {whole}"
 
 
 def _labels(more: str) -> str:
@@ -209,10 +211,10 @@ CACHES = [
     ),
     Panel(
         "Idempotency keys",
-        "ops",
+        "short",
         "first (the work begins); replay (a stored outcome was returned); again (an earlier attempt was interrupted); "
         "conflict (the key was used with another request).",
-        [(rate("once", "kind, outcome"), "{{kind}} {{outcome}}")],
+        [(count("once", "kind, outcome"), "{{kind}} {{outcome}}")],
     ),
 ]
 
@@ -238,10 +240,10 @@ WORK = [
     ),
     Panel(
         "Jobs: what happened",
-        "ops",
+        "short",
         "claimed, completed, failed (tried again), dead, released; taken_over: the lease of another worker had run "
         "out; refused: a worker came too late, and changed nothing.",
-        [(rate("jobs", "kind, outcome"), "{{kind}} {{outcome}}")],
+        [(count("jobs", "kind, outcome"), "{{kind}} {{outcome}}")],
     ),
     Panel(
         "Jobs by state",

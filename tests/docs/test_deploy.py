@@ -26,3 +26,14 @@ def test_a_command_is_understood(command: str, words: str) -> None:
 def test_there_are_commands() -> None:
     """The page has examples of both kinds."""
     assert {command for command, _ in COMMAND.findall(PAGE)} >= {"run", "elect"}
+
+
+CRONTAB = re.compile(r"^ *(?:[\d*/,-]+ +){5}(.*\bleasehold .*)$", re.MULTILINE)
+TEXTS = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src/leasehold/cli").glob("*.py")]
+
+
+def test_a_crontab_names_its_store() -> None:
+    """By ``--url``, or by a file that it reads: it has no other environment, and each host would lock by itself."""
+    lines = [line for path in TEXTS for line in CRONTAB.findall(path.read_text(encoding="utf-8"))]
+    nameless = [line for line in lines if "--url redis://" not in line and not line.startswith(". /")]
+    assert len(lines) >= 4 and nameless == []

@@ -75,8 +75,10 @@ def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes 
 
 
 def parse_name(text: str, key: bytes | None = b"") -> Name:
-    """The name that a text form stands for, as it is in the store of those who have this key."""
-    return Name(text, text.partition(":")[0].rpartition("/")[2], hidden=bool(key), open=key is None)
+    """The name that a text form stands for, as it is in the store of those who have this key. Programs without it may
+    have stored ids as they are: their beginning must not be taken for a hash, and shown as one."""
+    head, _, ids = text.partition(":")
+    return Name(text, head.rpartition("/")[2], hidden=bool(key) and is_digest(ids), open=key is None)
 
 
 def resource_names(namespace: str, text: object, key: bytes | None = b"") -> list[Name]:
@@ -97,9 +99,14 @@ def resource_names(namespace: str, text: object, key: bytes | None = b"") -> lis
     if not slash:
         space = namespace
     typed = make_name(space, _decoded(label, "kind"), tuple(_decoded(one, "id") for one in ids), key)
-    if key and len(ids) == 1 and len(ids[0]) == 32 and set(ids[0]) <= set("0123456789abcdef"):
+    if key and len(ids) == 1 and is_digest(ids[0]):
         return [typed, Name(f"{space}/{label}:{ids[0]}" if space else f"{label}:{ids[0]}", label, hidden=True)]
     return [typed]
+
+
+def is_digest(one: str) -> bool:
+    """Whether an id may be the 128 bits that a key makes of ids."""
+    return len(one) == 32 and set(one) <= set("0123456789abcdef")
 
 
 def _decoded(text: str, what: str) -> str:

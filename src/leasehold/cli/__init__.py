@@ -55,6 +55,8 @@ def _with_click() -> None:
             raise
         raise SystemExit(_without_click(sys.argv[1:])) from None
     gc.enable()
+    if hasattr(sys.stdout, "reconfigure"):  # a terminal without UTF-8 shows names of others as escapes
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         commands(prog_name="leasehold", complete_var=COMPLETING)
     except OSError as error:  # such as a full disk; click handles a closed pipe itself

@@ -8,7 +8,7 @@ from datetime import datetime
 from string import hexdigits
 from typing import Any
 
-from leasehold._core.names import parse_name
+from leasehold._core.names import is_digest, parse_name
 from leasehold.cli.coordinator import failed, open_hold, place_of
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.terminal import bar, echo, elapsed, json_fields, paint, wrapped
@@ -18,7 +18,6 @@ from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
 
 LEAST_DIGITS, MOST_DIGITS = 4, 12  # of a hash
 INDENT = " " * 13  # of what follows a label
-HIDDEN_DIGITS = 32  # of an id that hide_ids has hidden
 
 
 def inspect(url: str | None, namespace: str | None, name: str, as_json: bool) -> None:
@@ -89,7 +88,7 @@ def id_hash(hold: Leasehold, seen: Inspection) -> str:
 def _has_hash(hold: Leasehold, seen: Inspection, digits: str) -> bool:
     """Ids that were hidden with a key which this process does not have are stored as what logs show of them."""
     stored = seen.resource.rpartition(":")[2]
-    hidden = len(stored) == HIDDEN_DIGITS and set(stored) <= set(hexdigits) and stored.startswith(digits)
+    hidden = is_digest(stored) and stored.startswith(digits)
     return hidden or id_hash(hold, seen).startswith(digits)
 
 
@@ -158,7 +157,7 @@ def _print(seen: Inspection, where: str) -> None:
     if seen.closed_for:
         echo(paint(f"  closed     for {elapsed(seen.closed_for)}: no claim is granted before", "yellow"))
     print_lines("waiting", [_in_queue(*one) for one in enumerate(seen.waiters, 1)])
-    print_lines("history", [_history(one) for one in seen.notes])
+    print_lines("history", [history_of(one) for one in seen.notes])
     print_lines("unreadable", [paint(printable(one), "yellow") for one in seen.unreadable])
 
 
@@ -167,7 +166,7 @@ def print_holder(holder: Holder) -> None:
     echo(f"  held by    {_who(holder)}{_how(holder)}")
     echo(f"  fence      {_fence(holder.fence)}")
     echo(f"  expires in {_left(holder)} of {elapsed(holder.ttl)}")
-    print_lines("meta", [printable(f"{key}: {_text(value)}") for key, value in sorted(holder.meta.items())])
+    print_lines("meta", [printable(f"{key}: {meta_text(value)}") for key, value in sorted(holder.meta.items())])
 
 
 def print_lines(what: str, lines: list[str]) -> None:
@@ -194,10 +193,12 @@ def _how(holder: Holder) -> str:
     return "" if holder.mode == "exclusive" else f", to {holder.mode}"
 
 
-def _text(value: object) -> str:
+def meta_text(value: object) -> str:
+    """As a program would write it into JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _history(note: Note) -> str:
+def history_of(note: Note) -> str:
+    """When something was done to which holder, by whom and why."""
     at, why = note.at.isoformat(timespec="seconds"), f": {note.reason}" if note.reason else ""
     return printable(f"{at} {note.event} {note.owner} (fence {note.fence}) by {note.by}{why}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from leasehold.cli.arguments import duration
 from leasehold.cli.coordinator import failed, open_hold, place_of
 from leasehold.cli.inspection import id_hash, in_use, located, row
 from leasehold.cli.output import CommandEnded, ExitCode, printable
-from leasehold.cli.terminal import columns_of_terminal, echo, fits, paint, table_lines
+from leasehold.cli.terminal import columns_of_terminal, echo, fits, fits_at_once, paint, table_lines
 from leasehold.coordinator import Leasehold
 from leasehold.coordinator.operators import pattern_of
 from leasehold.errors import InvalidRequest, LeaseholdError
@@ -117,8 +118,7 @@ class Listing:
         if self._as_json:
             echo(json.dumps([located(self._hold, one) for one in found], indent=2))
         elif found:
-            echo(paint(f"In {self._where}:", dim=True))
-            for line in self._lines(found):
+            for line in self._headed(found):
                 echo(line)
         elif self._pattern == "*":
             echo(f"Nothing is held in {self._where}.")
@@ -146,13 +146,24 @@ class Listing:
         sys.stdout.flush()
 
     def _show_again(self, found: list[Inspection]) -> None:
-        """For programs one document in a line; in a pipe an empty line between two tables."""
+        """For programs one document in a line; in a pipe an empty line between two tables; on a terminal the first of
+        the order, as many as it has room for: what comes first must not be scrolled away."""
         if self._as_json:
             echo(json.dumps([located(self._hold, one) for one in found]))
-            return
-        self.show(found)
-        if columns_of_terminal() is None:
+        elif columns_of_terminal() is None:
+            self.show(found)
             echo()
+        else:
+            fitting = self._fitting(found)
+            self.show(fitting)
+            if len(fitting) < len(found):
+                echo(paint(f"... and {len(found) - len(fitting)} more", dim=True))
+
+    def _fitting(self, found: list[Inspection]) -> list[Inspection]:
+        shown = found[: shutil.get_terminal_size().lines]  # each takes a row at least
+        while len(shown) > 1 and not fits_at_once([*self._headed(shown), "... and more", "the cursor"]):
+            shown.pop()
+        return shown
 
     def _unavailable(self, error: LeaseholdError, pause: float) -> None:
         if self._as_json:
@@ -160,11 +171,15 @@ class Listing:
         else:
             echo(paint(f"The store is unavailable, and is tried again every {pause:g}s: {error}", "red"))
 
+    def _headed(self, found: list[Inspection]) -> list[str]:
+        return [paint(f"In {self._where}:", dim=True), *self._lines(found)]
+
     def _lines(self, found: list[Inspection]) -> list[str]:
-        """The first layout that fits the terminal; the last one has the least in a line."""
+        """The first layout that fits the terminal; the last one has the least in a line. What has a line of its own
+        does not count: no layout makes it shorter."""
         for breaks, with_bar in LAYOUTS:
             lines = self._table(found, breaks, with_bar)
-            if fits(lines):
+            if fits(lines[breaks :: breaks + 1]):
                 break
         return lines
 

@@ -51,9 +51,11 @@ def gathered(hold: Leasehold, url: str | None) -> dict[str, Any]:
     }
     try:
         hold.ping()  # the first one also connects
-        found.update(round_trip=hold.ping(), reachable=True, servers=hold._versions(), **_counted(hold))
-    except LeaseholdError as error:
-        found.update(reachable=False, error=str(error))
+        found.update(round_trip=hold.ping(), reachable=True)
+        found.update(servers=hold._versions())
+        found.update(_counted(hold))
+    except LeaseholdError as error:  # behind the ping: it answers, but a login with few rights may not list
+        found["error"] = str(error)
     return {**found, "guarantees": in_a_line(hold.guarantees)}  # last: the server's settings are known by now
 
 
@@ -78,6 +80,12 @@ def _many(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def _held(found: dict[str, Any]) -> str:
+    if found["held"] is None:
+        return f"unknown: {found['error']}"
+    return f"{_many(found['held'], 'lease')} on {_many(found['resources'], 'resource')}, {found['waiting']} waiting"
+
+
 def _print(found: dict[str, Any]) -> None:
     answers = f"yes, in {found['round_trip'] * 1000:.2g} ms" if found["reachable"] else "no"
     lines = {
@@ -88,10 +96,8 @@ def _print(found: dict[str, Any]) -> None:
         "server": ", ".join(found["servers"]) or ("none" if found["store"] == "memory" else "unknown"),
         "leasehold": found["leasehold"],
     }
-    if found["held"] is not None:
-        lines["held"] = (
-            f"{_many(found['held'], 'lease')} on {_many(found['resources'], 'resource')}, {found['waiting']} waiting"
-        )
+    if found["reachable"]:
+        lines["held"] = _held(found)
     lines["guarantees"] = f"{found['guarantees']}. `leasehold guarantees` says why"
     for label, text in lines.items():
         first, *rest = wrapped(f"{label:<{LABEL}}{printable(text)}", " " * LABEL)

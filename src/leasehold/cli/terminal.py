@@ -94,6 +94,12 @@ def fits(lines: list[str]) -> bool:
     return columns is None or all(width(click.unstyle(line)) <= columns for line in lines)
 
 
+def fits_at_once(lines: list[str]) -> bool:
+    """Whether the terminal shows all of them at the same time; a line that is too wide takes several of its rows."""
+    columns, rows = shutil.get_terminal_size()
+    return sum(max(1, -(-width(click.unstyle(line)) // columns)) for line in lines) <= rows
+
+
 def wrapped(line: str, indent: str) -> list[str]:
     """Wrapped to the width of the terminal, each line but the first behind ``indent``; in a pipe it stays one line. No
     word is broken: a name can be copied, also when it is longer than a line."""

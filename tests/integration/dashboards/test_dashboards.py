@@ -95,6 +95,32 @@ def test_every_panel_and_alert_is_on_its_page() -> None:
     assert sections == [rule["alert"] for rule in rules()]
 
 
+def test_the_first_event_is_seen(tmp_path: Path) -> None:
+    """A counter appears with its first event: each panel of bars shows it, and once. A share is 0 where there never was
+    a part, as the success rate of a program that was started while its store was away."""
+    bars = [query for query in queries() if "increase(" in query]
+    counters = {name: f'{name}{{kind="job"}}' for query in bars for name in SERIES.findall(query)}
+    failing = 'leasehold_acquire_total{kind="job", outcome="unavailable"}'
+    (success,) = [target["expr"] for one in panels() if one["title"] == "Success rate" for target in one["targets"]]
+    wanted = [(query, time, value) for query in bars for time, value in (("10m", 1), ("12m", 0))]
+    wanted.append((success.replace("$kind", ".*").replace("$__rate_interval", "1m"), "12m", 0))
+    story = {
+        "interval": "15s",
+        "input_series": [
+            *({"series": series, "values": "_x40 1x20"} for series in counters.values()),
+            {"series": failing, "values": "0+1x80"},
+        ],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": time, "exp_samples": [{"labels": '{kind="job"}', "value": value}]}
+            for query, time, value in wanted
+        ],
+    }
+    file = tmp_path / "first.yml"
+    file.write_text(yaml.safe_dump({"tests": [story]}))
+    done = promtool("test", "rules", str(file))
+    assert done.returncode == 0 and len(bars) >= 8, done.stdout + done.stderr
+
+
 # ---------------------------------------------------------------- the alerts
 
 

@@ -245,6 +245,14 @@ def test_columns_of_any_writing(desk: Desk) -> None:
     }  # fmt: skip
 
 
+def test_a_terminal_without_unicode(desk: Desk) -> None:
+    """What it cannot show are escapes: a name that somebody chose does not keep the rest from being listed."""
+    with desk.hold.lock("straße", "日本"):
+        for words in (["ls"], ["inspect", "straße:日本"]):
+            done = desk.run(*words, env={"PYTHONIOENCODING": "latin-1"}, encoding="latin-1")
+            assert (done.returncode, done.stderr) == (0, "") and "straße:\\u65e5\\u672c" in done.stdout
+
+
 def test_nowhere_to_print(desk: Desk) -> None:
     """A full disk is a failure in one line; a closed standard output is none; nor is a pipe that nobody reads."""
     with desk.hold.lock("job"), Path("/dev/full").open("w") as full:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import ExitStack
 
 import pytest
 
 from tests.support.cli.desk import Desk
+from tests.support.cli.tmux import Terminal
 
 pytestmark = pytest.mark.slow
 COMMANDS = {"run": ["job"], "elect": ["job"], "cron": ["0 3 * * *", "job"]}
@@ -50,6 +52,18 @@ def test_watching(desk: Desk) -> None:
         assert [one["resource"] for one in first] == [one["resource"] for one in second] == ["job"]
         process.send_signal(signal.SIGINT)
         assert desk.ended(process)[0] == 130
+
+
+def test_watching_more_than_a_screen(desk: Desk) -> None:
+    """On a terminal the first of the order stay in sight, and the last line says how many there are besides."""
+    with ExitStack() as held:
+        for number in range(30):
+            held.enter_context(desk.hold.lock(f"job-{number:02}", ttl=60))
+        with Terminal(desk, "ls", "--watch", "0.5", "--url", desk.url) as screen:
+            lines = screen.shows("... and ")
+    shown = [line.split()[0] for line in lines if line.startswith("job-")]
+    assert lines[0].startswith("In sqlite:///") and f"... and {30 - len(shown)} more" in lines
+    assert shown == [f"job-{one:02}" for one in range(len(shown))] and len(shown) > 15
 
 
 def test_watching_a_store_that_is_away(desk: Desk) -> None:

@@ -15,6 +15,7 @@ from leasehold.cli.coordinator import place_of
 from leasehold.cli.top.screen import Top
 from leasehold.doctor import trial
 from tests.support.cli.typed import typed
+from tests.support.servers.redis import RedisServer
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -103,3 +104,20 @@ def test_away(store: str) -> None:
     assert done.code == 69 and "reachable   no\n" in done.out
     assert done.err.startswith("leasehold: the store is unavailable: ")
     assert SECRET not in done.out + done.err
+
+
+def test_status_of_a_login_that_may_not_list(redis_server: RedisServer) -> None:
+    """A program that only takes leases needs no right to list: the store answers it, so it is reached, 0."""
+    url = redis_server.url.replace("redis://", "redis://worker:password@")
+    rights = "reset on >password ~lock:v1:* resetchannels &lock:v1:push:* +@all -scan"
+    client: Any = redis_server.client()
+    client.execute_command("ACL", "SETUSER", "worker", *rights.split())
+    try:
+        document = typed("status", "--json", "--url", url).document()
+        done = typed("status", "--url", url)
+    finally:
+        client.execute_command("ACL", "DELUSER", "worker")
+    assert (document["reachable"], document["held"], document["round_trip"] > 0) == (True, None, True)
+    assert document["servers"][0].startswith("Redis ") and "`leasehold doctor` prints the ACL" in document["error"]
+    assert (done.code, done.err) == (0, "") and "reachable   yes, in " in done.out
+    assert "held        unknown: Redis at " in done.out

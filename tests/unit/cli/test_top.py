@@ -168,6 +168,21 @@ def test_what_a_key_has_changed_is_not_cut_off() -> None:
     assert all(part in line[:78] for part in ("PAUSED", "by remaining", "with 'report'")), line
 
 
+async def test_the_keys_of_a_filter(stage: Stage) -> None:
+    """While it is typed, only what then works is shown at the bottom; while it is kept, how all are shown again."""
+    with stage.hold.lock("job"):
+        async with playing(stage) as pilot:
+            usual = (await stage.shows("q Quit"))[-1].strip()
+            await pilot.press("slash")
+            await stage.until(lambda lines: lines[-1].strip() == "enter Keep it esc Show all")
+            await pilot.press("e", "slash", "j")  # a slash is a letter of names
+            await stage.shows("with 'e/j'")
+            await pilot.press("enter")
+            await stage.until(lambda lines: lines[-1].strip() == f"{usual} esc Show all")
+            await pilot.press("escape")
+            await stage.until(lambda lines: lines[-1].strip() == usual)
+
+
 async def test_details(stage: Stage) -> None:
     """All that is known of one, kept up to date until it is free; ``esc`` closes it."""
     lease = stage.hold.lock("job", 7, meta={"run": 3}).acquire()
@@ -182,6 +197,16 @@ async def test_details(stage: Stage) -> None:
         await stage.shows("is free by now")
         await pilot.press("escape")
         await stage.shows("nothing is held")
+
+
+async def test_details_are_those_of_inspect(stage: Stage) -> None:
+    """Metadata as JSON, and notes with their fence, also one without a reason."""
+    with stage.hold.lock("job", meta={"dry": True, "after": None}) as lease:
+        stage.hold.revoke("job", by="alice")
+        shown = overview.details(stage.hold.inspect("job"), "memory://stage").splitlines()
+    assert "meta       dry: true" in shown and "meta       after: null" in shown
+    assert shown[-1].startswith("history ") and shown[-1].endswith(f"(fence {lease.fence}) by alice")
+    assert "nobody holds it" in overview.details(stage.hold.inspect("never"), "memory://stage").splitlines()
 
 
 async def test_revoke(stage: Stage) -> None:

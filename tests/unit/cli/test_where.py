@@ -202,6 +202,15 @@ def test_hashes_of_hidden_ids(url: str) -> None:
         assert digits in typed("ls", "--long", "--url", url, LEASEHOLD_ID_KEY="key").out
 
 
+def test_hashes_of_ids_that_nobody_hid(hold: Leasehold, url: str) -> None:
+    """An operator who has a key sees the hash that programs without it log, not the beginning of the id."""
+    with hold.lock("mail", "alice@example.com") as lease:
+        digits = lease.log_context()["id_hash"]
+        for more in ({"LEASEHOLD_ID_KEY": "key"}, {}):
+            assert typed("ls", "--long", "--url", url, **more).out.splitlines()[-1].endswith(f"  {digits}")
+            assert typed("inspect", "--id-hash", digits, "--url", url, **more).code == 0
+
+
 @each(
     ("words", "why"),
     [
@@ -240,3 +249,12 @@ def test_no_name_is_broken(url: str, columns: int | None, lines: int, monkeypatc
         assert NAME in found and max([len(line) for line in found[1:] if line != NAME]) <= columns
     else:
         assert found[2].startswith(f"{NAME}  ")
+
+
+def test_one_long_name_costs_the_others_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is longer than a line is wrapped by the terminal in any layout: that of the rest is what fits."""
+    monkeypatch.setattr(terminal, "columns_of_terminal", lambda: 80)
+    with leasehold.connect(url) as hold, hold.lock("job", 7), hold.lock("job", "x" * 100):
+        found = typed("ls", "--url", url).out.splitlines()
+    assert [line for line in found if not line.startswith(" ")][1:] == ["RESOURCE", "job:7", f"job:{'x' * 100}"]
+    assert len(found) == 7

@@ -41,7 +41,14 @@ def test_a_name_in_the_store_is_taken_as_it_is() -> None:
     """Kind and hash are read from it; hidden ids are not hashed again for the log."""
     assert (parse_name("acme/report:42").kind, parse_name("report").kind) == ("report", "report")
     assert parse_name("acme/report:42").id_hash == make_name("acme", "report", (42,)).id_hash
-    assert parse_name("report:0123456789abcdef", b"key").id_hash == "0123456789ab"
+    hidden = make_name("acme", "report", (42,), b"key")
+    assert parse_name(hidden.text, b"key").id_hash == hidden.id_hash == hidden.text.rpartition(":")[2][:12]
+
+
+@each("name", ["report:alice@example.com", "acme/report:42", "report:0123456789abcdef", "report:" + "0" * 32 + ":1"])
+def test_the_beginning_of_an_id_is_no_hash(name: str) -> None:
+    """A program without the key stored it as it is: with the key its log has the hash that the others have."""
+    assert parse_name(name, b"key").id_hash == parse_name(name).id_hash != name.rpartition(":")[2][:12]
 
 
 @each(

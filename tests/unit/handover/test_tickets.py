@@ -67,6 +67,15 @@ def test_a_ticket_says_which_namespace(spy: Spy, hold: leasehold.Leasehold) -> N
         assert mine.state == "held" and adopter.lock("job", "alice").resource == "other/job:alice"
 
 
+def test_the_id_of_a_giver_without_a_key_is_no_hash(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """An adopter who hides ids logs what the giver logs, and no part of the id."""
+    with leasehold.connect(spy.inner, hide_ids="hunter2") as adopter:
+        lease = taken(hold, "job", "alice@example.com", ttl=30)
+        adopted = adopter.adopt(lease.transfer())
+        assert adopted.log_context()["id_hash"] == lease.log_context()["id_hash"]
+        assert "alice" not in repr(adopted)
+
+
 def test_a_ticket_holds_no_secret(spy: Spy, hold: leasehold.Leasehold) -> None:
     """Neither the owner token nor the secret of its process, in whatever form: it opens nothing else."""
     lease = taken(hold, ttl=30)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from leasehold._core.names import matches
+from leasehold.cli.inspection import history_of, meta_text
 from leasehold.cli.listing import ORDERS
 from leasehold.cli.output import printable, width
 from leasehold.cli.terminal import elapsed
@@ -158,16 +159,14 @@ def details(seen: Inspection, where: str) -> str:
             f"held by    {printable(one.owner)}{since}{how}",
             f"fence      {one.fence or '-'}",
             f"expires in {bar(one)} {elapsed(one.expires_in)} of {elapsed(one.ttl)}",
-            *[printable(f"meta       {key}: {value!r}") for key, value in sorted(one.meta.items())],
+            *[printable(f"meta       {key}: {meta_text(value)}") for key, value in sorted(one.meta.items())],
         ]
     if not seen.holders:
-        lines.append(f"nobody holds it; the last fence was {seen.fence}")
+        lines.append("nobody holds it" + (f"; the last fence was {seen.fence}" if seen.fence else ""))
     if seen.closed_for:
         lines.append(f"closed     for {elapsed(seen.closed_for)}: no claim is granted before")
     for number, waiter in enumerate(seen.waiters, 1):
         silent = "" if waiter.live else ", silent"
         lines.append(printable(f"waiting    {number}. {waiter.owner} for {elapsed(age(waiter.since))}{silent}"))
-    for note in seen.notes:
-        at = note.at.isoformat(timespec="seconds")
-        lines.append(printable(f"history    {at} {note.event} {note.owner} by {note.by}: {note.reason}"))
+    lines += [f"history    {history_of(note)}" for note in seen.notes]
     return "\n".join([*lines, *[printable(f"unreadable {one}") for one in seen.unreadable]])

@@ -68,6 +68,12 @@ class Rows(DataTable[Text]):
     ]
 
 
+class Filter(Input):
+    """A line to type a filter into. Letters are text there, so the other keys are not shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Keep it", key_display="enter")]
+
+
 class Top(App[None]):
     """Lists what is held, again and again."""
 
@@ -96,8 +102,8 @@ class Top(App[None]):
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("a", "all", "All"),
         Binding("p", "pause", "Pause"),
-        Binding("escape", "unfilter", "Unfilter", show=False),
         Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
+        Binding("escape", "unfilter", "Show all", key_display="esc"),
     ]
 
     def __init__(
@@ -123,7 +129,7 @@ class Top(App[None]):
         self._width = 80  # until it is known
         # Kept here: while a dialog is open, a query would look for them in the dialog.
         self._table = Rows(cursor_type="row")
-        self._filter = Input(placeholder="a part of a name or of a holder, or a pattern with * and ?", id="filter")
+        self._filter = Filter(placeholder="a part of a name or of a holder, or a pattern with * and ?", id="filter")
         names = ("place", "headline", "away", "message", "selected")
         self._lines = {name: Static(id=name, classes="line", markup=False) for name in names}
         self._message_timer: Timer | None = None
@@ -289,6 +295,11 @@ class Top(App[None]):
         self._draw()
         self.look()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """Whether a key does something now, and is shown."""
+        typing = self._filter.has_focus
+        return not typing if action == "filter" else action != "unfilter" or typing or bool(self._text)
+
     def action_filter(self) -> None:
         """Type a part of a name: only what has it stays."""
         self._say("")
@@ -308,6 +319,7 @@ class Top(App[None]):
         """With each letter."""
         self._text = changed.value.strip()
         self._draw()
+        self.refresh_bindings()
 
     @on(Input.Submitted, "#filter")
     def leave_filter(self) -> None:

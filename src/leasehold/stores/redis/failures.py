@@ -20,7 +20,7 @@ NO: dict[str, str] = {
     "MISCONF": "refuses writes because it cannot save its data to disk",
     "MOVED": "is a node of a Cluster: connect with redis+cluster://host",
     "NOAUTH": "wants a password: redis://user:password@host",
-    "NOPERM": "does not allow this user what a lease needs; `leasehold doctor` prints the ACL line",
+    "NOPERM": "does not allow this user what this call needs; `leasehold doctor` prints the ACL line",
     "NOREPLICAS": "refuses writes because it has too few replicas",
     "NOSCRIPT": "forgot a script that it was just sent",
     "OOM": "has no memory left (maxmemory with noeviction): nothing can be locked until some is freed",
