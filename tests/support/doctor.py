@@ -8,9 +8,9 @@ import leasehold
 from leasehold.doctor import Examination, Finding, examine
 
 
-def examined(target: Any) -> Examination:
+def examined(target: Any, namespace: str | None = None) -> Examination:
     """The store behind a URL, or behind what else ``connect`` takes."""
-    with leasehold.connect(target) as hold:
+    with leasehold.connect(target, namespace=namespace) as hold:
         return examine(hold)
 
 

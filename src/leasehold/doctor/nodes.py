@@ -85,7 +85,7 @@ class Node:
 class Facts:
     """All that a node was asked. None: this user may not ask that, or the server does not know the question."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, resource: str) -> None:
         self.target = node.target
         replies = node.ask(
             *[("INFO", section) for section in INFO],
@@ -98,8 +98,8 @@ class Facts:
         self.config = None if isinstance(config, ReplyError) else pairs_of(config)
         self.slow: list[Any] | None = None if isinstance(slow, ReplyError) else slow
         self.user = None if isinstance(user, ReplyError) else _text(user)
-        self.refused, self.scripts_refused = _refused(node, rights.arguments())
-        self.operator_refused, _ = _refused(node, rights.arguments(rights.OPERATOR))
+        self.refused, self.scripts_refused = _refused(node, rights.arguments(resource=resource))
+        self.operator_refused, _ = _refused(node, rights.arguments(rights.OPERATOR, resource))
         self.clock = _clock(node)
 
     @property
@@ -116,10 +116,10 @@ class Facts:
         return next((self.config[name] for name in names if self.config is not None and name in self.config), None)
 
 
-def facts(target: Target) -> Facts:
-    """Raises Away."""
+def facts(target: Target, resource: str) -> Facts:
+    """``resource``: about whose keys the rights are. Raises Away."""
     with Node(target) as node:
-        return Facts(node)
+        return Facts(node, resource)
 
 
 def clock_of(target: Target) -> Reading | None:

@@ -25,10 +25,10 @@ PROMOTED = (
 )
 
 
-def examine(target: Target) -> list[Finding]:
-    """A store on one server."""
+def examine(target: Target, resource: str) -> list[Finding]:
+    """A store on one server. ``resource``: that of the trial, as the keys have it."""
     try:
-        found = facts(target)
+        found = facts(target, resource)
     except Away as error:
         return [away(str(target), error)]
     server = Server(found, False, rights.redis_line())

@@ -12,6 +12,7 @@ import pytest
 import leasehold
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.redis.cluster.store import ClusterStore
+from tests.support.doctor import examined, found
 from tests.support.parties import FLAVOURS, mostly
 from tests.support.redis.cluster import Company, acquiring, calls, releasing
 from tests.support.servers.cluster import RedisCluster
@@ -95,6 +96,8 @@ def test_a_tenant_with_the_keys_of_the_page(redis_cluster: RedisCluster, flavour
             tenant.do(acquiring("job:1"))
         set_user(redis_cluster, setting)
         tenant.do(releasing(tenant.do(acquiring("job:1"))))
+        seen = examined(url, namespace="acme")
+        assert found(seen, "permissions").keys() == {"ok"} and seen.trial is not None
         with leasehold.connect(url, namespace="other") as other, pytest.raises(StoreUnavailable):
             other.lock("job", 1).try_acquire()
         tenant.close()
