@@ -69,7 +69,7 @@ def _independent(present: Sequence[Facts]) -> list[Finding]:
                     "Use independent masters",
                 ).at(one.place)
             )
-    if not found:
+    if not found and len(present) > 1:
         return [ok("independence", f"the nodes are {len(present)} different servers")]
     return found
 

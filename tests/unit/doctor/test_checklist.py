@@ -165,6 +165,8 @@ def test_the_template_is_such_a_file() -> None:
         'runbook = " "': "runbook is true, false, or a text",
         "runbook": "neither TOML nor JSON",
         "{runbook": "neither TOML nor JSON",
+        '{"runbook": ' * 9999: "neither TOML nor JSON",
+        "runbook = " + "[" * 9999: "neither TOML nor JSON",
     }.items(),
 )
 def test_answers_that_cannot_be_read(text: str, why: str) -> None:

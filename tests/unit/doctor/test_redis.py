@@ -39,6 +39,13 @@ def test_versions() -> None:
     assert check({"redis_version": "7.2.4", "valkey_version": "8.1.1"})["version"][0].text.startswith("Valkey 8.1.1")
 
 
+def test_a_setting_of_the_disk_that_cannot_be_seen() -> None:
+    """What a power cut would lose is then not claimed to be known."""
+    (finding,) = check(hidden=True)["persistence"]
+    assert finding.severity == "note" and "appendfsync cannot be seen" in finding.text
+    assert check(appendfsync="everysec")["persistence"][0].severity == "ok"
+
+
 @pytest.mark.parametrize("field", ["aof_last_write_status", "rdb_last_bgsave_status"])
 def test_a_disk_that_fails(field: str) -> None:
     """The next claim may be refused."""
