@@ -130,12 +130,13 @@ def _print(found: Examination, points: list[Point], with_checklist: bool) -> Non
     report = found.report
     echo(paint(printable(f"{report.store}: {report.place}"), bold=True))
     shown = [one for one in report.findings if not with_checklist or one.severity in SEVERE]
-    for finding, places in _grouped(shown).items():
+    groups = _grouped(shown)
+    for finding, places in groups.items():
         _print_finding(finding, ", ".join(one for one in places if one not in ("", report.place)))
     for point in points:
         _print_point(point)
     echo()
-    echo(_summary(found, points))
+    echo(_summary([one.severity for one in groups], points))
 
 
 def _grouped(findings: list[Finding]) -> dict[Finding, list[str]]:
@@ -169,9 +170,9 @@ def _echo(line: str, indent: int) -> None:
         echo(part)
 
 
-def _summary(found: Examination, points: list[Point]) -> str:
-    """Only what was printed is counted."""
-    counts = [_count(found.report.count(one), one) for one in (SEVERE if points else (*SEVERE, NOTE))]
+def _summary(severities: list[str], points: list[Point]) -> str:
+    """Only what was printed is counted: once, what several servers have."""
+    counts = [_count(severities.count(one), one) for one in (SEVERE if points else (*SEVERE, NOTE))]
     verdicts = [point.verdict for point in points]
     decided = (PASS, FAIL, UNKNOWN, *([UNTRIED] if UNTRIED in verdicts else []))
     return ", ".join([*counts, *([f"{verdicts.count(one)} {one}" for one in decided] if points else [])])

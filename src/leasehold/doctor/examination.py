@@ -81,7 +81,7 @@ def _place(store: Any) -> str:
     for name in ("where", "server", "path"):
         found = getattr(store, name, None)
         if isinstance(found, str) and found:
-            return found.removeprefix("at ")
+            return found.removeprefix("at ").removeprefix("in ")
     server = getattr(store, "_server", None)
     nodes = ", ".join(str(node.target) for node in getattr(store, "nodes", ()))
     return str(getattr(server, "server", "")) or nodes or str(store.name)

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.doctor import answers
+from leasehold.cli import doctor
+from leasehold.doctor import Examination, answers
+from leasehold.doctor.report import Report, warning
 from tests.support.cli.desk import SOON, Desk
 from tests.support.cli.typed import Typed, typed
 
@@ -151,6 +153,14 @@ def test_the_checklist(desk: Desk) -> None:
     points = json.loads(done.stdout)["checklist"]
     assert done.returncode == 1 and [one["number"] for one in points] == list(range(1, 17))
     assert points[15]["verdict"] == "fail"
+
+
+def test_what_several_servers_have_is_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is printed once, with all their places."""
+    findings = tuple(warning("disk", "it is slow", "why", "fix").at(place) for place in ("a:1", "b:2"))
+    doctor._print(Examination(Report("cluster", "here", findings), None), [], False)
+    shown = capsys.readouterr().out
+    assert "disk: it is slow [a:1, b:2]" in shown and shown.endswith("\n0 problems, 1 warning, 0 notes\n")
 
 
 def test_what_the_checklist_counts_it_shows() -> None:
