@@ -265,11 +265,12 @@ class Walk:
             return
         if renewed_lately(holder):
             ago, every = elapsed(renewed_ago(holder) or 0.0), elapsed(renew_after(holder.ttl))
+            wait = "" if self._request.wait else ", wait with --wait"
             raise CommandEnded(
                 ExitCode.BUSY,
                 "refused",
                 f"{name} was renewed {ago} ago, and a live holder renews every {every}: nothing was evicted. Ask it to "
-                f"stop with `leasehold revoke`, wait with --wait, or give --force",
+                f"stop with `leasehold revoke`{wait}, or give --force",
                 resource=name,
             )
         if self._delay is not None and self._delay < holder.expires_in:
