@@ -19,6 +19,7 @@ from leasehold.doctor.rights import operator_line
 from leasehold.errors import LeaseholdError
 
 REDIS = ("redis", "sentinel", "cluster", "redlock")
+MUTE = ("etcd", "zookeeper")  # they do not tell a login its rights: a lease that was taken shows that they are enough
 LEAKS = "lock:*"
 SEARCHED_FOR = 3.0  # seconds
 SHOWN = 3  # names of keys
@@ -43,7 +44,10 @@ def examine(hold: Leasehold) -> Examination:
     tried, findings = _try(hold)
     store: Any = hold._engine.store
     resource = make_name(hold.namespace, trial.KIND, ()).text
-    findings += EXAMINERS.get(store.name, _unknown)(store, resource)
+    found = EXAMINERS.get(store.name, _unknown)(store, resource)
+    if tried is None and store.name in MUTE:
+        found = [_untried(one) if one.check == "permissions" else one for one in found]
+    findings += found
     if store.name in REDIS and tried is not None:
         findings.append(_leaks(store))
     away = tried is None and any(one.check == "reachable" for one in findings)
@@ -74,6 +78,11 @@ def _try(hold: Leasehold) -> tuple[trial.Trial | None, list[Finding]]:
             )
         )
     return found, [*findings, trial.latency(found)]
+
+
+def _untried(finding: Finding) -> Finding:
+    """Of rights that no lease has shown to be enough: neither that they are, nor that everybody has them."""
+    return unseen("permissions", "the rights of this login", "No lease could be taken. These are enough", finding.fix)
 
 
 def _place(store: Any) -> str:
