@@ -29,7 +29,7 @@ COLOURS = {
     PASS: "green", FAIL: "red", UNKNOWN: "yellow", UNTRIED: "red",
 }  # fmt: skip
 SEVERE = (PROBLEM, WARNING)  # what is told of the store above the checklist
-RIGHTS = ("permissions", "operators", "channels")  # checks whose fix is what an administrator types
+RIGHTS = ("permissions", "operators")  # checks whose fix is what an administrator types
 WIDEST = max(map(len, SEVERITIES))
 LOGIN = re.compile(r"(https?://)([^/?#]*)@")
 

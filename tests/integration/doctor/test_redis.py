@@ -249,6 +249,14 @@ def test_a_user_without_a_command_a_channel_or_a_right_of_operators(server: Redi
     assert "scan" in found(seen, "permissions")["note"].text and seen.trial is not None
 
 
+def test_a_connection_without_pushes(server: RedisServer) -> None:
+    """RESP2, because the URL says so: waiters poll."""
+    server.wipe()
+    assert only(examined(f"{server.url}?protocol=2"), "channels").severity == "note"
+    assert "         fix: Leave protocol=2 out" in typed("doctor", "--url", f"{server.url}?protocol=2").out
+    assert not examined(server.url).report.of("channels")
+
+
 def test_a_user_of_one_namespace(server: RedisServer) -> None:
     """A login that is limited to the keys of its namespace, as the page about security has them, is enough there; in
     another namespace no lease can be taken, and the rights are the reason."""
