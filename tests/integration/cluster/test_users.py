@@ -30,6 +30,7 @@ def set_user(cluster: RedisCluster, *rules: str) -> None:
     """On every node."""
     for node in cluster.nodes:
         client: Any = node.client()
+        client.execute_command("ACL", "LOG", "RESET")  # of what tests before this one were refused
         client.execute_command("ACL", "SETUSER", "leasehold", *rules)
 
 
