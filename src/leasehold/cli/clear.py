@@ -17,7 +17,7 @@ import click
 from leasehold._core import resource_flows
 from leasehold._core.durations import seconds
 from leasehold._core.ops import View
-from leasehold._core.policy import renew_after
+from leasehold._core.policy import MAX_TTL_MS, renew_after
 from leasehold._core.types import Grant, public_owner
 from leasehold._runtime.identity import process_prefix
 from leasehold.cli.arguments import duration
@@ -265,11 +265,12 @@ class Walk:
             return
         if renewed_lately(holder):
             ago, every = elapsed(renewed_ago(holder) or 0.0), elapsed(renew_after(holder.ttl))
+            wait = "" if self._request.wait else ", wait with --wait"
             raise CommandEnded(
                 ExitCode.BUSY,
                 "refused",
                 f"{name} was renewed {ago} ago, and a live holder renews every {every}: nothing was evicted. Ask it to "
-                f"stop with `leasehold revoke`, wait with --wait, or give --force",
+                f"stop with `leasehold revoke`{wait}, or give --force",
                 resource=name,
             )
         if self._delay is not None and self._delay < holder.expires_in:
@@ -362,6 +363,11 @@ def _advice(holder: Holder) -> str:
     """Prefer to wait: an eviction does not make it free any earlier."""
     if renewed_lately(holder):
         return "ask the holder first: leasehold revoke"
+    if holder.since is None and holder.expires_in * 1000 >= MAX_TTL_MS:  # the end of a key that has none
+        return (
+            "it has no TTL, or one of a day or more: it may never end. Make sure that its holder is gone; evicted, it "
+            "stays closed for a day, or for --delay"
+        )
     left = elapsed(holder.expires_in)
     return f"prefer to wait (--wait): it ends in {left} unless it is renewed, and an eviction opens it no earlier"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 
 from leasehold.cli import completion
 from leasehold.cli.arguments import COMMON, Option
-from leasehold.cli.output import CommandEnded, Output
+from leasehold.cli.output import CommandEnded, ExitCode, Output
 
 
 def option(one: Option) -> click.Option:
@@ -54,6 +55,8 @@ def storeless(function: Callable[..., None]) -> Callable[..., None]:
             if ended.event:
                 Output(as_json).report(ended.event, str(ended), **ended.fields)
             raise SystemExit(ended.code) from ended
+        except KeyboardInterrupt:  # for click it is 1, which of some commands is an answer
+            raise SystemExit(ExitCode.of_signal(signal.SIGINT)) from None
 
     called.__click_params__ = [option(COMMON[-1])]  # type: ignore[attr-defined]  # as above
     return called

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
+from base64 import b64encode
+from http.client import HTTPException, InvalidURL
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import click
 
@@ -25,8 +29,9 @@ COLOURS = {
     PASS: "green", FAIL: "red", UNKNOWN: "yellow", UNTRIED: "red",
 }  # fmt: skip
 SEVERE = (PROBLEM, WARNING)  # what is told of the store above the checklist
-RIGHTS = ("permissions", "operators", "channels")  # checks whose fix is what an administrator types
+RIGHTS = ("permissions", "operators")  # checks whose fix is what an administrator types
 WIDEST = max(map(len, SEVERITIES))
+LOGIN = re.compile(r"(https?://)([^/?#]*)@")
 
 
 def print_report(
@@ -87,16 +92,22 @@ def _read_metrics(place: str) -> Exposition:
     if not place.startswith(("http://", "https://")):
         found: Exposition = _read(place, Exposition)
         return found
+    login = LOGIN.match(place)
+    url = place if login is None else login[1] + place[login.end() :]
     try:
-        with urllib.request.urlopen(place, timeout=SCRAPED_WITHIN) as reply:  # noqa: S310 - the scheme was checked
+        request = urllib.request.Request(url)  # noqa: S310 - the scheme was checked
+        if login is not None:  # urllib would take it for a part of the host
+            sent = b64encode(unquote_to_bytes(login[2])).decode("ascii")
+            request.add_unredirected_header("Authorization", f"Basic {sent}")  # not to where a reply sends us
+        with urllib.request.urlopen(request, timeout=SCRAPED_WITHIN) as reply:  # noqa: S310 - likewise
             text = reply.read(MOST_BYTES).decode("utf-8", "replace")
         return Exposition(text)
-    except (OSError, ValueError) as error:  # InvalidRequest is a ValueError, and urllib's errors are OSErrors
+    except (OSError, ValueError, HTTPException) as error:  # those of urllib are OSErrors, InvalidRequest a ValueError
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it is the reply
-        why = getattr(error, "reason", None) or error
-        scheme, _, rest = place.partition("://")
-        shown = f"{scheme}://{rest.rpartition('@')[2]}"  # never a password
+        why = getattr(error, "reason", None) or ("this is no URL" if isinstance(error, InvalidURL) else error)
+        scheme, _, rest = url.partition("://")
+        shown = f"{scheme}://{rest.rpartition('@')[2]}"  # never a password, however it is written
         raise CommandEnded(ExitCode.USAGE, "failed", f"{printable(shown)}: {printable(str(why))}") from None
 
 
@@ -119,12 +130,13 @@ def _print(found: Examination, points: list[Point], with_checklist: bool) -> Non
     report = found.report
     echo(paint(printable(f"{report.store}: {report.place}"), bold=True))
     shown = [one for one in report.findings if not with_checklist or one.severity in SEVERE]
-    for finding, places in _grouped(shown).items():
+    groups = _grouped(shown)
+    for finding, places in groups.items():
         _print_finding(finding, ", ".join(one for one in places if one not in ("", report.place)))
     for point in points:
         _print_point(point)
     echo()
-    echo(_summary(found, points))
+    echo(_summary([one.severity for one in groups], points))
 
 
 def _grouped(findings: list[Finding]) -> dict[Finding, list[str]]:
@@ -158,9 +170,9 @@ def _echo(line: str, indent: int) -> None:
         echo(part)
 
 
-def _summary(found: Examination, points: list[Point]) -> str:
-    """Only what was printed is counted."""
-    counts = [_count(found.report.count(one), one) for one in (SEVERE if points else (*SEVERE, NOTE))]
+def _summary(severities: list[str], points: list[Point]) -> str:
+    """Only what was printed is counted: once, what several servers have."""
+    counts = [_count(severities.count(one), one) for one in (SEVERE if points else (*SEVERE, NOTE))]
     verdicts = [point.verdict for point in points]
     decided = (PASS, FAIL, UNKNOWN, *([UNTRIED] if UNTRIED in verdicts else []))
     return ", ".join([*counts, *([f"{verdicts.count(one)} {one}" for one in decided] if points else [])])

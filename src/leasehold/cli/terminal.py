@@ -14,6 +14,7 @@ import click
 from leasehold.cli.output import CommandEnded, ExitCode, printable, width
 
 BAR = 10  # characters
+FILLER = "\0"  # for the second column of a wide character
 
 
 def coloured() -> bool:
@@ -107,7 +108,9 @@ def wrapped(line: str, indent: str) -> list[str]:
     if not line or columns is None:
         return [line]
     most = max(columns, 40)
-    return textwrap.wrap(line, most, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    spread = "".join([char + FILLER * (width(char) - 1) for char in line])  # textwrap counts characters, not columns
+    parts = textwrap.wrap(spread, most, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    return [part.replace(FILLER, "") for part in parts]
 
 
 def json_fields(record: Any) -> dict[str, Any]:

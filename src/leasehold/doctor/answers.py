@@ -46,7 +46,7 @@ def parse(text: str) -> Answers:
     """From TOML, or from JSON (an object). Raises InvalidRequest."""
     try:
         found: Any = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except ValueError as error:  # both errors of syntax are one
+    except (ValueError, RecursionError) as error:  # both errors of syntax are a ValueError
         raise InvalidRequest(f"the answers are neither TOML nor JSON: {str(error)[:100]}") from None
     return _checked(found)
 

@@ -114,11 +114,11 @@ def _believing(metrics: Exposition) -> Iterator[Finding]:
     refused = metrics.by_kind("leasehold_fencing_rejected_total")
     for kind in sorted({*stale, *refused}):
         saw = f"{stale.get(kind, 0):g} releases came too late, {refused.get(kind, 0):g} writes were refused by a guard"
-        protected = " The guard protected the data" if kind in refused else ""
+        protected = ". The guard protected the data" if kind in refused else ""
         yield warning(
             "believing expiry",
             f"{_kind(kind)}: {saw}",
-            f"Work went on after its lease had ended.{protected}",
+            f"Work went on after its lease had ended{protected}",
             "Stop at lease.lost or lease.check(), and guard each write with the fence",
         )
 

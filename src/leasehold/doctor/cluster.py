@@ -24,7 +24,7 @@ class Map(NamedTuple):
     state: dict[str, str] | None  # CLUSTER INFO
 
 
-def examine(cluster: Cluster) -> list[Finding]:
+def examine(cluster: Cluster, resource: str) -> list[Finding]:
     seeds = [node.target for node in cluster.nodes()]
     answers = together(seeds, _map)
     found = [
@@ -35,7 +35,7 @@ def examine(cluster: Cluster) -> list[Finding]:
         return found
     best = max(maps, key=lambda one: one.served)
     found = [one._replace(severity="warning", reason="Others answer in its place") for one in found]
-    return [*found, *_health(best), *_masters(cluster, best)]
+    return [*found, *_health(best), *_masters(cluster, best, cluster.stored_name(resource))]
 
 
 def _map(target: Target) -> Map:
@@ -90,9 +90,9 @@ def _health(seen: Map) -> list[Finding]:
     return [one.at(str(seen.asked)) for one in found]
 
 
-def _masters(cluster: Cluster, seen: Map) -> list[Finding]:
+def _masters(cluster: Cluster, seen: Map, resource: str) -> list[Finding]:
     targets = [cluster.announced(address).target for address in seen.masters]
-    answers = together(targets, facts)
+    answers = together(targets, lambda target: facts(target, resource))
     found = [
         redis.away(str(target), one, "a master")
         for target, one in zip(targets, answers, strict=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from leasehold._core import ops
+from leasehold._core.names import make_name
 from leasehold.coordinator import Leasehold
 from leasehold.doctor import trial
 from leasehold.doctor.report import Finding, Report, note, ok, problem, unseen, warning
@@ -18,6 +19,7 @@ from leasehold.doctor.rights import operator_line
 from leasehold.errors import LeaseholdError
 
 REDIS = ("redis", "sentinel", "cluster", "redlock")
+MUTE = ("etcd", "zookeeper")  # they do not tell a login its rights: a lease that was taken shows that they are enough
 LEAKS = "lock:*"
 SEARCHED_FOR = 3.0  # seconds
 SHOWN = 3  # names of keys
@@ -41,7 +43,11 @@ def examine(hold: Leasehold) -> Examination:
     """
     tried, findings = _try(hold)
     store: Any = hold._engine.store
-    findings += EXAMINERS.get(store.name, _unknown)(store)
+    resource = make_name(hold.namespace, trial.KIND, ()).text
+    found = EXAMINERS.get(store.name, _unknown)(store, resource)
+    if tried is None and store.name in MUTE:
+        found = [_untried(one) if one.check == "permissions" else one for one in found]
+    findings += found
     if store.name in REDIS and tried is not None:
         findings.append(_leaks(store))
     away = tried is None and any(one.check == "reachable" for one in findings)
@@ -74,12 +80,17 @@ def _try(hold: Leasehold) -> tuple[trial.Trial | None, list[Finding]]:
     return found, [*findings, trial.latency(found)]
 
 
+def _untried(finding: Finding) -> Finding:
+    """Of rights that no lease has shown to be enough: neither that they are, nor that everybody has them."""
+    return unseen("permissions", "the rights of this login", "No lease could be taken. These are enough", finding.fix)
+
+
 def _place(store: Any) -> str:
     """Where it is, without a password."""
     for name in ("where", "server", "path"):
         found = getattr(store, name, None)
         if isinstance(found, str) and found:
-            return found.removeprefix("at ")
+            return found.removeprefix("at ").removeprefix("in ")
     server = getattr(store, "_server", None)
     nodes = ", ".join(str(node.target) for node in getattr(store, "nodes", ()))
     return str(getattr(server, "server", "")) or nodes or str(store.name)
@@ -125,64 +136,67 @@ def _leaking(keys: list[str], stopped: bool) -> Finding:
 
 # ---------------------------------------------------------------- by store
 #
-# The modules are imported when they are used: each needs the driver of its store.
+# The modules are imported when they are used: each needs the driver of its store. ``resource`` is a name as leases have
+# it: rights on a server may be limited to the keys of a namespace.
 
 
-def _redis(store: Any) -> list[Finding]:
+def _redis(store: Any, resource: str) -> list[Finding]:
     from leasehold.doctor import redis
 
-    return redis.examine(store._server.target) if hasattr(store, "_server") else _unknown(store)
+    return redis.examine(store._server.target, resource) if hasattr(store, "_server") else _unknown(store, resource)
 
 
-def _sentinel(store: Any) -> list[Finding]:
+def _sentinel(store: Any, resource: str) -> list[Finding]:
     from leasehold.doctor import sentinel
 
-    return sentinel.examine(store._server._sentinels) if hasattr(store, "_server") else _unknown(store)
+    return (
+        sentinel.examine(store._server._sentinels, resource) if hasattr(store, "_server") else _unknown(store, resource)
+    )
 
 
-def _cluster(store: Any) -> list[Finding]:
+def _cluster(store: Any, resource: str) -> list[Finding]:
     from leasehold.doctor import cluster
 
-    return cluster.examine(store._server) if hasattr(store, "_server") else _unknown(store)
+    return cluster.examine(store._server, resource) if hasattr(store, "_server") else _unknown(store, resource)
 
 
-def _redlock(store: Any) -> list[Finding]:
+def _redlock(store: Any, resource: str) -> list[Finding]:
     from leasehold.doctor import redlock
 
-    return redlock.examine(store)
+    return redlock.examine(store, resource)
 
 
-def _postgresql(store: Any) -> list[Finding]:
+def _postgresql(store: Any, _resource: str) -> list[Finding]:
     from leasehold.doctor import postgresql
 
     return postgresql.examine(store)
 
 
-def _etcd(store: Any) -> list[Finding]:
+def _etcd(store: Any, _resource: str) -> list[Finding]:
     from leasehold.doctor import etcd
 
     return etcd.examine(store._server.target)
 
 
-def _zookeeper(store: Any) -> list[Finding]:
+def _zookeeper(store: Any, _resource: str) -> list[Finding]:
     from leasehold.doctor import zookeeper
 
     return zookeeper.examine(store._server)
 
 
-def _sqlite(store: Any) -> list[Finding]:
+def _sqlite(store: Any, _resource: str) -> list[Finding]:
     from leasehold.doctor import sqlite
 
     return sqlite.examine(store.path)
 
 
-def _memory(_store: Any) -> list[Finding]:
+def _memory(_store: Any, _resource: str) -> list[Finding]:
     from leasehold.doctor import memory
 
     return memory.examine()
 
 
-def _unknown(_store: Any) -> list[Finding]:
+def _unknown(_store: Any, _resource: str) -> list[Finding]:
     return [
         note(
             "store",
@@ -193,7 +207,7 @@ def _unknown(_store: Any) -> list[Finding]:
     ]
 
 
-EXAMINERS: dict[str, Callable[[Any], list[Finding]]] = {
+EXAMINERS: dict[str, Callable[[Any, str], list[Finding]]] = {
     "redis": _redis,
     "sentinel": _sentinel,
     "cluster": _cluster,

@@ -61,10 +61,11 @@ class Exposition:
         """The upper bound of the bucket that it is in; infinite beyond the last; None where nothing was counted."""
         bounds: dict[float, float] = {}
         for one in self._with(f"{histogram}_bucket", labels):
-            bound = float(one.labels.get("le", "nan"))
-            bounds[bound] = bounds.get(bound, 0.0) + one.value
+            bound = _bound(one)
+            if not math.isnan(bound):
+                bounds[bound] = bounds.get(bound, 0.0) + one.value
         total = bounds.get(math.inf, 0.0)
-        if not total:
+        if not total > 0:  # nor is it for NaN, which a program may expose
             return None
         return min(bound for bound, count in bounds.items() if count >= share * total)
 
@@ -74,6 +75,14 @@ class Exposition:
 
     def _with(self, name: str, labels: dict[str, str]) -> list[Sample]:
         return [one for one in self.samples if one.name == name and labels.items() <= one.labels.items()]
+
+
+def _bound(bucket: Sample) -> float:
+    """NaN where it says none."""
+    try:
+        return float(bucket.labels["le"])
+    except (LookupError, ValueError):
+        return math.nan
 
 
 def _sample(number: int, line: str) -> Sample:

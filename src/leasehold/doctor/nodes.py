@@ -32,12 +32,15 @@ ReplyError = hiredis.ReplyError
 
 
 class QuietHandshake(Handshake):
-    """Logs in, and nothing more."""
+    """Logs in, and nothing more. ``resp3``: it can get pushes."""
+
+    resp3 = False
 
     def __init__(self, target: Target) -> None:
         super().__init__(target, "", first=False)
 
     def _set_up(self, resp3: bool) -> Generator[list[Any], list[Any], bool]:
+        self.resp3 = resp3
         if self._target.db:
             yield from self._exchange(("SELECT", self._target.db))
         return False
@@ -56,11 +59,13 @@ class Node:
             self._socket = RedisSocket(target, self._give_up, deque())
         except Broken as error:
             raise Away(failures.reason(error)) from error
+        handshake = QuietHandshake(target)
         try:
-            drive(QuietHandshake(target).flow(), lambda commands: self._socket.exchange_many(commands, self._give_up))
+            drive(handshake.flow(), lambda commands: self._socket.exchange_many(commands, self._give_up))
         except (LeaseholdError, Broken) as error:
             self._socket.close()
             raise Away(str(error)) from error
+        self.resp3 = handshake.resp3
 
     def ask(self, *commands: tuple[Any, ...]) -> list[Any]:
         """One reply for each command; an error reply is one of them."""
@@ -85,8 +90,9 @@ class Node:
 class Facts:
     """All that a node was asked. None: this user may not ask that, or the server does not know the question."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, resource: str) -> None:
         self.target = node.target
+        self.resp3 = node.resp3
         replies = node.ask(
             *[("INFO", section) for section in INFO],
             ("CONFIG", "GET", "*"),
@@ -98,8 +104,8 @@ class Facts:
         self.config = None if isinstance(config, ReplyError) else pairs_of(config)
         self.slow: list[Any] | None = None if isinstance(slow, ReplyError) else slow
         self.user = None if isinstance(user, ReplyError) else _text(user)
-        self.refused, self.scripts_refused = _refused(node, rights.arguments())
-        self.operator_refused, _ = _refused(node, rights.arguments(rights.OPERATOR))
+        self.refused, self.scripts_refused = _refused(node, rights.arguments(resource=resource))
+        self.operator_refused, _ = _refused(node, rights.arguments(rights.OPERATOR, resource))
         self.clock = _clock(node)
 
     @property
@@ -116,10 +122,10 @@ class Facts:
         return next((self.config[name] for name in names if self.config is not None and name in self.config), None)
 
 
-def facts(target: Target) -> Facts:
-    """Raises Away."""
+def facts(target: Target, resource: str) -> Facts:
+    """``resource``: about whose keys the rights are. Raises Away."""
     with Node(target) as node:
-        return Facts(node)
+        return Facts(node, resource)
 
 
 def clock_of(target: Target) -> Reading | None:

@@ -18,6 +18,7 @@ from leasehold.stores.redis.target import Target
 FULL = 0.9  # of maxclients
 SLOW_SCRIPT = 0.1  # seconds: all other clients wait meanwhile
 READING_ALONE = (7,)  # the first version whose ACLs can allow keys to be read, and not written
+NO_PUSHES = "Nothing is pushed: the first waiter polls every 30 ms, and a holder learns late that it was evicted"
 BUSY_AFTER = 5000  # ms, Redis's own default
 PROMOTED = (
     "A replica that is promoted mints fences by its own clock: if it is behind by more than the outage lasted, guards "
@@ -25,10 +26,10 @@ PROMOTED = (
 )
 
 
-def examine(target: Target) -> list[Finding]:
-    """A store on one server."""
+def examine(target: Target, resource: str) -> list[Finding]:
+    """A store on one server. ``resource``: that of the trial, as the keys have it."""
     try:
-        found = facts(target)
+        found = facts(target, resource)
     except Away as error:
         return [away(str(target), error)]
     server = Server(found, False, rights.redis_line())
@@ -222,7 +223,7 @@ def _lacking(refused: list[str], line: str) -> list[Finding]:
             warning(
                 "channels",
                 "this user may not use the channels lock:v1:push:*",
-                "Nothing is pushed: the first waiter polls every 30 ms, and a holder learns late that it was evicted",
+                NO_PUSHES,
                 line,
             )
         )
@@ -237,6 +238,17 @@ def _lacking(refused: list[str], line: str) -> list[Finding]:
             )
         )
     return found
+
+
+def _protocol(server: Server) -> list[Finding]:
+    """Only RESP3 has pushes."""
+    if server.facts.resp3:
+        return []
+    text = "the connection speaks RESP2, which has no pushes"
+    if server.facts.target.resp != 3:
+        return [note("channels", text, NO_PUSHES, "Leave protocol=2 out of the URL")]
+    why = "Is it a proxy that does not know HELLO 3? Connect to the server itself"
+    return [warning("channels", text, NO_PUSHES, why)]
 
 
 def _enough(user: str | None, line: str) -> Finding:
@@ -275,5 +287,6 @@ CHECKS: tuple[Callable[[Server], list[Finding]], ...] = (
     _scripts,
     _clients,
     _permissions,
+    _protocol,
     _operators,
 )

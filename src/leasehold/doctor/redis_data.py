@@ -85,10 +85,17 @@ def _append_only(fsync: str | None) -> Finding:
             LOST,
             "CONFIG SET appendfsync everysec, or always",
         )
-    how = "appendfsync everysec" if fsync else "appendfsync that cannot be seen"
+    if fsync is None:
+        return note(
+            "persistence",
+            "appendonly, and appendfsync cannot be seen: a kill -9 loses hardly anything, a power cut about a second "
+            "with the default (everysec), up to half a minute with no",
+            SETTINGS_HIDDEN,
+            "An administrator sees it with CONFIG GET appendfsync",
+        )
     return ok(
         "persistence",
-        f"appendonly with {how}: a kill -9 loses hardly anything, a power cut about a second",
+        "appendonly with appendfsync everysec: a kill -9 loses hardly anything, a power cut about a second",
         "A command is written before it is answered, and reaches the disk within a second. Where that is too much: "
         "appendfsync always, or a store with consensus",
     )

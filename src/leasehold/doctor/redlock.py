@@ -13,9 +13,9 @@ from leasehold.doctor.report import Finding, note, ok, problem, warning
 from leasehold.stores.redis.target import Target
 
 
-def examine(store: Any) -> list[Finding]:
+def examine(store: Any, resource: str) -> list[Finding]:
     targets = [node.target for node in store.nodes]
-    answers = together(targets, facts)
+    answers = together(targets, lambda target: facts(target, resource))
     present = [one for one in answers if isinstance(one, Facts)]
     found = [*_majority(targets, answers), *_independent(present)]
     servers = [Server(one, False, rights.redis_line()) for one in present]
@@ -69,7 +69,7 @@ def _independent(present: Sequence[Facts]) -> list[Finding]:
                     "Use independent masters",
                 ).at(one.place)
             )
-    if not found:
+    if not found and len(present) > 1:
         return [ok("independence", f"the nodes are {len(present)} different servers")]
     return found
 

@@ -10,7 +10,8 @@ from leasehold.stores.etcd.urls import Target as EtcdTarget
 #
 # docs/redis.md has the same line, and says what may be left out.
 
-KEY, CHANNEL = "lock:v1:{leasehold-doctor}:owner", "lock:v1:push:leasehold-doctor"
+RESOURCE = "leasehold-doctor"
+KEY, CHANNEL = f"lock:v1:{{{RESOURCE}}}:owner", "lock:v1:push:leasehold-doctor"
 # With arguments for a look at the rights: nothing of this is executed.
 REDIS: dict[str, tuple[str, ...]] = {
     "evalsha": ("0" * 40, "1", KEY),
@@ -75,9 +76,12 @@ def sentinel_line(user: str = "leasehold") -> str:
     return f"ACL SETUSER {user} reset on >password {' '.join(f'+{command}' for command in SENTINEL)}"
 
 
-def arguments(commands: Mapping[str, tuple[str, ...]] = REDIS) -> list[str]:
-    """What ``permissions.lua`` takes."""
-    words = [[command, *rest] for command, rest in commands.items()]
+def arguments(commands: Mapping[str, tuple[str, ...]] = REDIS, resource: str = RESOURCE) -> list[str]:
+    """What ``permissions.lua`` takes. ``resource``: whose keys, as a login may be limited to those of a namespace."""
+    words = [
+        [command, *[one.replace(f"{{{RESOURCE}}}", f"{{{resource}}}") for one in rest]]
+        for command, rest in commands.items()
+    ]
     return [one for command in words for one in (str(len(command)), *command)]
 
 

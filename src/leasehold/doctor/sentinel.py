@@ -31,13 +31,13 @@ class Opinion(NamedTuple):
         return self.fields.get("flags", "").split(",")
 
 
-def examine(sentinels: Sentinels) -> list[Finding]:
+def examine(sentinels: Sentinels, resource: str) -> list[Finding]:
     answers = together(sentinels.targets, lambda target: _opinion(target, sentinels.service))
     opinions = [one for one in answers if isinstance(one, Opinion)]
     found = [*_reachable(sentinels.targets, answers), *_agreement(opinions), _rights()]
     for opinion in opinions:
         found += [finding.at(opinion.sentinel) for finding in _health(opinion)]
-    return found + _primary(sentinels, opinions)
+    return found + _primary(sentinels, opinions, resource)
 
 
 def _opinion(target: Target, service: str) -> Opinion:
@@ -142,7 +142,7 @@ def _rights() -> Finding:
     return note("permissions", "what a login at the Sentinels needs", "", rights.sentinel_line())
 
 
-def _primary(sentinels: Sentinels, opinions: list[Opinion]) -> list[Finding]:
+def _primary(sentinels: Sentinels, opinions: list[Opinion], resource: str) -> list[Finding]:
     """The server that most of them name."""
     named = [one.primary for one in opinions if one.primary[1].isdigit()]
     if not named:
@@ -150,7 +150,7 @@ def _primary(sentinels: Sentinels, opinions: list[Opinion]) -> list[Finding]:
     host, port = max(set(named), key=named.count)
     target = sentinels.primary._replace(host=sentinels.force_host or host, port=int(port), path="")
     try:
-        found = facts(target)
+        found = facts(target, resource)
     except Away as error:
         return [redis.away(str(target), error, "the primary")]
     server = Server(found, True, rights.redis_line())

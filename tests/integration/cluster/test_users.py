@@ -12,6 +12,7 @@ import pytest
 import leasehold
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.redis.cluster.store import ClusterStore
+from tests.support.doctor import examined, found
 from tests.support.parties import FLAVOURS, mostly
 from tests.support.redis.cluster import Company, acquiring, calls, releasing
 from tests.support.servers.cluster import RedisCluster
@@ -20,11 +21,16 @@ DOCS = Path(__file__).parents[3] / "docs"
 LINE = re.search(r"^ACL SETUSER leasehold (.*)$", (DOCS / "redis.md").read_text("utf-8"), re.MULTILINE)
 MORE = re.search(r"one server needs\]\(\S+\): `([^`]*)`", (DOCS / "redis-cluster.md").read_text("utf-8"))
 
+TENANT = re.search(
+    r"In Redis: `([^`]*)` in place of .* In a Cluster also `([^`]*)`", (DOCS / "howto/security.md").read_text("utf-8")
+)
+
 
 def set_user(cluster: RedisCluster, *rules: str) -> None:
     """On every node."""
     for node in cluster.nodes:
         client: Any = node.client()
+        client.execute_command("ACL", "LOG", "RESET")  # of what tests before this one were refused
         client.execute_command("ACL", "SETUSER", "leasehold", *rules)
 
 
@@ -69,6 +75,33 @@ def test_a_user_without_the_map_is_told_so(redis_cluster: RedisCluster) -> None:
         url = redis_cluster.url.replace("://", "://leasehold:password@")
         with leasehold.connect(url) as hold, pytest.raises(StoreUnavailable, match="cluster"):
             hold.lock("job", 1).acquire()
+    finally:
+        for node in redis_cluster.nodes:
+            client: Any = node.client()
+            client.execute_command("ACL", "LOG", "RESET")
+            client.execute_command("ACL", "DELUSER", "leasehold")
+
+
+@mostly("asyncio")
+def test_a_tenant_with_the_keys_of_the_page(redis_cluster: RedisCluster, flavour: str) -> None:
+    """Without the key of the setting of its namespace the error is ours, and says what is missing; with it, the tenant
+    takes leases in its namespace and in no other."""
+    assert LINE and MORE and TENANT
+    own, setting = TENANT[1].split(), TENANT[2]
+    rules = [one for one in LINE[1].split() if one != "~lock:v1:*"]
+    set_user(redis_cluster, *rules, *own, *MORE[1].split())
+    try:
+        url = redis_cluster.url.replace("://", "://leasehold:password@")
+        tenant = FLAVOURS[flavour](ClusterStore(url), namespace="acme")
+        with pytest.raises(StoreUnavailable, match=r"one of these keys: leases need ~lock:v1:\*"):
+            tenant.do(acquiring("job:1"))
+        set_user(redis_cluster, setting)
+        tenant.do(releasing(tenant.do(acquiring("job:1"))))
+        seen = examined(url, namespace="acme")
+        assert found(seen, "permissions").keys() == {"ok"} and seen.trial is not None
+        with leasehold.connect(url, namespace="other") as other, pytest.raises(StoreUnavailable):
+            other.lock("job", 1).try_acquire()
+        tenant.close()
     finally:
         for node in redis_cluster.nodes:
             client: Any = node.client()

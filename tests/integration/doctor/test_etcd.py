@@ -82,7 +82,12 @@ def test_the_lines_that_it_prints_are_enough(etcd_url: str) -> None:
         assert "problem" not in {one.severity for one in seen.report.findings}
         seen = examined(url + "-of-others")
         assert seen.trial is None and "grant its role" in found(seen, "lease")["problem"].text
-        assert seen.report.reachable
+        assert seen.report.reachable and only(seen, "permissions").text == "the rights of this login cannot be seen"
+        seen = examined(url.replace("app:password@", ""))
+        assert "requires a user" in found(seen, "lease")["problem"].text
+        assert (
+            only(seen, "permissions").text == "the rights of this login cannot be seen"
+        )  # not that everybody has them
         seen = examined(url.replace("password", "wr0ng"))
         finding = found(seen, "reachable")["problem"]
         assert "refuses the login" in finding.text and "user and the password" in finding.fix

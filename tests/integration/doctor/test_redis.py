@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -245,6 +247,27 @@ def test_a_user_without_a_command_a_channel_or_a_right_of_operators(server: Redi
     assert only(seen, "channels").severity == "warning" and seen.trial is not None
     seen = examined(_user(server, line.replace(" +scan", ""), "worker"))
     assert "scan" in found(seen, "permissions")["note"].text and seen.trial is not None
+
+
+def test_a_connection_without_pushes(server: RedisServer) -> None:
+    """RESP2, because the URL says so: waiters poll."""
+    server.wipe()
+    assert only(examined(f"{server.url}?protocol=2"), "channels").severity == "note"
+    assert "         fix: Leave protocol=2 out" in typed("doctor", "--url", f"{server.url}?protocol=2").out
+    assert not examined(server.url).report.of("channels")
+
+
+def test_a_user_of_one_namespace(server: RedisServer) -> None:
+    """A login that is limited to the keys of its namespace, as the page about security has them, is enough there; in
+    another namespace no lease can be taken, and the rights are the reason."""
+    server.wipe()
+    page = (Path(__file__).parents[3] / "docs/howto/security.md").read_text("utf-8")
+    keys = re.search(r"In Redis: `([^`]*)` in place of", page)
+    assert keys
+    url = _user(server, rights.redis_line().replace("~lock:v1:*", keys[1]), "tenant")
+    seen = examined(url, namespace="acme")
+    assert found(seen, "permissions").keys() == {"ok"} and seen.trial is not None
+    assert found(examined(url, namespace="other"), "permissions").keys() == {"problem", "note"}
 
 
 def test_a_user_who_may_not_see(server: RedisServer) -> None:

@@ -63,6 +63,7 @@ def test_a_cluster(redis_cluster: RedisCluster) -> None:
     """All slots are served; each master has its replica; hash tags are right."""
     seen = examined(redis_cluster.url)
     every_finding_helps(seen)
+    assert seen.report.place.startswith("the Cluster at ")
     assert problems(seen) == set() and only(seen, "slots").severity == "ok" and seen.trial is not None
     assert found(seen, "replicas").keys() == {"ok"} and len(seen.report.of("version")) == 3
     point = checklist.points(seen)[8]

@@ -89,6 +89,7 @@ def test_the_lines_that_it_prints_are_enough(zookeeper_server: ClockedZooKeeper,
     assert only(seen, "permissions").severity == "ok" and seen.trial is not None
     seen = examined(url.replace("app:password@", "eve:password@"))
     assert seen.trial is None and seen.report.reachable and "problem" in found(seen, "lease")
+    assert only(seen, "permissions").severity == "note" and "cannot be seen" in only(seen, "permissions").text
 
 
 @pytest.mark.soak  # kazoo tries for seconds

@@ -124,6 +124,7 @@ def test_somebody_who_only_sets_the_key(request: pytest.FixtureRequest) -> None:
     shown = console.run("clear", "job", "--reason", "x", answer="n\n").out
     assert "renewed    unknown: the holder only sets the key of the owner" in shown
     assert "alive      unknown: it does not say which process it is" in shown
+    assert "advice     it has no TTL, or one of a day or more: it may never end" in shown
     assert console.run(*clear, "--delay", "1s").code == 2
     done = console.run(*clear, "--delay", "0", "--force")
     assert (done.code, "Its holder cannot be told." in done.out) == (0, True)
@@ -136,6 +137,7 @@ def test_another_client_without_fences_is_not_hit(request: pytest.FixtureRequest
     console = console_on("redis", request)
     client = request.getfixturevalue("redis_server").client()
     client.set("lock:v1:{job}:owner", "pigeon", px=60_000)
+    assert "prefer to wait (--wait)" in console.run("clear", "job", "--reason", "x", answer="n\n").out
     monkeypatch = request.getfixturevalue("monkeypatch")
 
     def confirm(*_: object, **__: object) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,11 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.doctor import answers
+from leasehold.cli import doctor
+from leasehold.doctor import Examination, answers
+from leasehold.doctor.report import Report, warning
 from tests.support.cli.desk import SOON, Desk
 from tests.support.cli.typed import Typed, typed
 
 pytestmark = pytest.mark.slow
+FOUND = {"/metrics": 200, "/private": 200, "/elsewhere": 302}
+LOGIN = "YW5uOnMzL2NyZXQ="  # ann:s3/cret
 BAD = 'leasehold_unguarded_total{kind="payment"} 7\n'
 
 
@@ -79,8 +84,10 @@ def scraped() -> Iterator[str]:
         """Of one anti-pattern."""
 
         def do_GET(self) -> None:
-            """Prometheus asks like this."""
-            self.send_response(200 if self.path == "/metrics" else 404)
+            """Prometheus asks like this. One page wants a login, which the page that leads there does not pass on."""
+            wants = self.path == "/private" and self.headers["Authorization"] != f"Basic {LOGIN}"
+            self.send_response(401 if wants else FOUND.get(self.path, 404))
+            self.send_header("Location", "/private")
             self.end_headers()
             self.wfile.write(BAD.encode())
 
@@ -104,6 +111,37 @@ def test_metrics_from_a_url(desk: Desk, scraped: str) -> None:
     assert examined(desk, "--metrics", "http://127.0.0.1:1/").code == 2
 
 
+def test_metrics_behind_a_login(desk: Desk, scraped: str) -> None:
+    """It may stand in the URL, is sent to that server alone, and is never printed."""
+    private = scraped.replace("http://", "http://ann:s3%2Fcret@").replace("/metrics", "/private")
+    assert "no fencing: payment" in examined(desk, "--metrics", private).out
+    for wrong in (
+        private.replace("cret", "crets"),
+        private.replace("private", "elsewhere"),
+        private.replace("%2F", "/"),
+        "http://ann:s3cret@host:99999x/",
+        "http://ann:s3cret@a b/",
+    ):
+        code, out, err = examined(desk, "--metrics", wrong)
+        assert (code, out) == (2, "") and "s3" not in err and "cret" not in err
+
+
+def test_metrics_of_a_server_that_does_not_speak_http(desk: Desk) -> None:
+    """Such as SSH: wrong usage, in one sentence."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            with server.accept()[0] as line:
+                line.recv(65536)
+                line.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        code, out, err = examined(desk, "--metrics", f"http://127.0.0.1:{server.getsockname()[1]}/")
+        thread.join()
+    assert (code, out) == (2, "") and err.count("\n") == 1
+
+
 def test_the_checklist(desk: Desk) -> None:
     """Sixteen points; a point that fails is 1; only problems and warnings of the store stand above them."""
     code, out, _ = examined(desk, "--checklist")
@@ -115,6 +153,14 @@ def test_the_checklist(desk: Desk) -> None:
     points = json.loads(done.stdout)["checklist"]
     assert done.returncode == 1 and [one["number"] for one in points] == list(range(1, 17))
     assert points[15]["verdict"] == "fail"
+
+
+def test_what_several_servers_have_is_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is printed once, with all their places."""
+    findings = tuple(warning("disk", "it is slow", "why", "fix").at(place) for place in ("a:1", "b:2"))
+    doctor._print(Examination(Report("cluster", "here", findings), None), [], False)
+    shown = capsys.readouterr().out
+    assert "disk: it is slow [a:1, b:2]" in shown and shown.endswith("\n0 problems, 1 warning, 0 notes\n")
 
 
 def test_what_the_checklist_counts_it_shows() -> None:

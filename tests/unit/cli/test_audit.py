@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.cli import terminal
+from leasehold.cli import audit, clear, doctor, inspection, leaks, terminal
 from leasehold.cli.audit import moment
 from leasehold.errors import InvalidRequest
 from tests.support.cli.console import Stage
@@ -194,3 +194,17 @@ def test_a_free_resource_has_an_exit_code(stage: Stage) -> None:
     stage.clock.advance(31)
     done = stage.run("inspect", "job")
     assert (done.code, done.err, "history" in done.out) == (1, "", True)
+
+
+def test_an_interrupt_is_no_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """130, as for every command: 1 would say that there are leaks, a problem, or nobody to ask."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for module, words in (
+        (audit, ["audit"]), (leaks, ["leaks"]), (doctor, ["doctor"]), (clear, ["revoke", "job"]),
+        (inspection, ["inspect", "job"]),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, "open_hold", interrupted)
+        assert stage.run(*words) == (130, "", "")

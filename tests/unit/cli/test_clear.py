@@ -13,6 +13,7 @@ import pytest
 import leasehold
 from leasehold.cli import clear, terminal
 from leasehold.cli.liveness import Liveness
+from leasehold.cli.output import width
 from leasehold.coordinator.operators import eviction_request
 from leasehold.guards.sql import FenceGuard
 from tests.support.cli.console import Stage
@@ -90,7 +91,7 @@ def test_the_query_and_the_guard_agree(stage: Stage) -> None:
             guard.update(connection, "reports", key={"id": "job"}, values={"id": "job"}, lease=lease)
 
 
-@pytest.mark.parametrize("name", ["report-export-of-the-month:" + "4" * 30, "x" * 100])
+@pytest.mark.parametrize("name", ["report-export-of-the-month:" + "4" * 30, "月報" * 9, "x" * 100])
 def test_the_question_breaks_no_name(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """On a terminal of 80 columns: the name, the owner and the fence each stand on one line."""
     monkeypatch.setattr(terminal, "columns_of_terminal", lambda: 80)
@@ -101,7 +102,7 @@ def test_the_question_breaks_no_name(stage: Stage, monkeypatch: pytest.MonkeyPat
     lines = asked.splitlines()
     for whole in (f"{name}?", str(lease.fence), ME):
         assert any(whole in line for line in lines), asked
-    assert all(len(line) <= 80 for line in lines if name not in line) and "[y/N]: " in asked
+    assert all(width(line) <= 80 or line == f"{name}?" for line in lines) and "[y/N]: " in asked
 
 
 def test_a_guard_that_is_no_table_is_shown_as_it_is(stage: Stage) -> None:
@@ -325,7 +326,8 @@ def test_a_holder_that_renews_is_alive(stage: Stage, monkeypatch: pytest.MonkeyP
         lease.extend(30)
 
     monkeypatch.setattr(clear, "sleep", sleep)
-    assert cleared(stage, "--yes", "--wait").code == 75
+    refused = cleared(stage, "--yes", "--wait")
+    assert refused.code == 75 and "`leasehold revoke`, or give --force" in refused.err  # it has waited
     assert cleared(stage, "--yes", "--wait", "--force").code == 0
     assert stage.hold.inspect("job:7").notes != ()
 

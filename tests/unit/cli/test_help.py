@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -12,6 +15,7 @@ from tests.support.tables import each
 
 WIDTH = 80
 CRONTAB = "in a crontab"
+HOWTO = Path(__file__).parents[3] / "docs/howto"
 
 
 def paths(command: click.Command, *names: str) -> Iterator[tuple[str, ...]]:
@@ -35,3 +39,25 @@ def test_an_example_for_a_crontab_names_the_store(path: tuple[str, ...]) -> None
     lines = typed(*path, "--help", COLUMNS=str(WIDTH)).out.splitlines()
     examples = [lines[place - 1] for place, line in enumerate(lines) if CRONTAB in line]
     assert all("--url" in example for example in examples), examples
+
+
+def typed_there(page: str) -> Iterator[list[str]]:
+    """The words behind ``leasehold`` of each command that a page says to type; a command or an option that is only
+    named is none."""
+    text = (HOWTO / page).read_text("utf-8")
+    for line in [
+        *re.findall(r"`leasehold ([^`\n]+)`", text),
+        *re.findall(r"^leasehold (.+?)(?:  .*)?$", text, re.MULTILINE),
+    ]:
+        words = shlex.split(line)
+        if len(words) > 2 or (len(words) == 2 and not words[1].startswith("-")):
+            yield words
+
+
+@each("page", ["runbook.md", "troubleshoot.md"])
+def test_what_these_pages_say_to_type_can_be_typed(page: str) -> None:
+    """At night nobody should have to find out which option is missing."""
+    found = list(typed_there(page))
+    assert found
+    for name, *words in found:
+        commands.commands[name].make_context(name, words, obj={})

@@ -52,6 +52,7 @@ def test_each_is_found(pattern: str) -> None:
     (finding,) = find(*lines)
     assert (finding.check, finding.severity) == (pattern, severity) and finding.reason and finding.fix
     assert finding.text.startswith("a: ") or pattern == "no ttl"
+    assert not finding.reason.endswith(".")  # it is printed with one
 
 
 @each(

@@ -171,3 +171,10 @@ def test_answers_that_cannot_be_read(text: str, why: str) -> None:
     """One sentence."""
     with pytest.raises(InvalidRequest, match=why):
         answers.parse(text)
+
+
+def test_answers_that_are_too_deep() -> None:
+    """Refused like any other syntax."""
+    for deep in ('{"runbook": ' * 9999, "runbook = " + "[" * 9999):
+        with pytest.raises(InvalidRequest, match="neither TOML nor JSON"):
+            answers.parse(deep)

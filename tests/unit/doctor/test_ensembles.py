@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leasehold.doctor import cluster, etcd, sentinel, zookeeper
+from leasehold.doctor import cluster, etcd, redlock, sentinel, zookeeper
 from leasehold.doctor.clocks import Reading
 from leasehold.doctor.exposition import Exposition
 from leasehold.doctor.members import Away
@@ -81,6 +81,11 @@ def facts(**more: Any) -> etcd.Facts:
     given = {"endpoint": Endpoint("a"), "status": STATUS, "alarms": [], "members": [{}] * 3, "metrics": None,
              "clock": Reading(0.0, 0.5), "whole": False, **more}  # fmt: skip
     return etcd.Facts(**given)
+
+
+def test_no_node_to_compare() -> None:
+    """Of nodes that are all away it is not said that they are different servers."""
+    assert redlock._independent([]) == []
 
 
 def test_members_of_etcd() -> None:

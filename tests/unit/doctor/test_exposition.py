@@ -48,6 +48,12 @@ def test_quantiles_are_upper_bounds() -> None:
     assert metrics.quantile(hold, 0.5, kind="b") is None and metrics.count(hold, kind="a") == 100
 
 
+def test_buckets_that_say_nothing() -> None:
+    """A bound that is no number, and a count that is NaN: no quantile, and no error."""
+    for bucket in ('{le="abc"} 5', "{} 5", '{le="+Inf"} NaN', '{le="1"} NaN\nhold_bucket{le="+Inf"} 0'):
+        assert Exposition(f"hold_bucket{bucket}").quantile("hold", 0.5) is None
+
+
 @each("text", ["", "# only words\n", "this is no metric\n", "<html>\n", 'a{b="c"} x\n'])
 def test_what_is_no_exposition(text: str) -> None:
     """Refused in one sentence."""

@@ -20,13 +20,17 @@ INFO = {
 
 
 def check(
-    info: dict[str, str] | None = None, fails_over: bool = False, hidden: bool = False, **settings: Any
+    info: dict[str, str] | None = None,
+    fails_over: bool = False,
+    hidden: bool = False,
+    resp2: bool = False,
+    **settings: Any,
 ) -> dict[str, list[Finding]]:
     """The findings by check about a server that says this. ``hidden``: its settings cannot be seen."""
     facts: Any = object.__new__(Facts)
     facts.target, facts.info, facts.config = Target(), {**INFO, **(info or {})}, None if hidden else dict(settings)
     facts.slow, facts.user, facts.refused, facts.scripts_refused, facts.clock = [], "app", [], "", None
-    facts.operator_refused = []
+    facts.operator_refused, facts.resp3 = [], not resp2
     found: dict[str, list[Finding]] = {}
     for one in redis.check(Server(facts, fails_over, "the line")):
         found.setdefault(one.check, []).append(one)
@@ -37,6 +41,18 @@ def test_versions() -> None:
     """One that is too old; Valkey by its own name, though it says that it is Redis 7.2."""
     assert check({"redis_version": "6.0.16"})["version"][0].severity == "problem"
     assert check({"redis_version": "7.2.4", "valkey_version": "8.1.1"})["version"][0].text.startswith("Valkey 8.1.1")
+
+
+def test_a_setting_of_the_disk_that_cannot_be_seen() -> None:
+    """What a power cut would lose is then not claimed to be known."""
+    (finding,) = check(hidden=True)["persistence"]
+    assert finding.severity == "note" and "appendfsync cannot be seen" in finding.text
+    assert check(appendfsync="everysec")["persistence"][0].severity == "ok"
+
+
+def test_a_proxy_that_knows_no_pushes() -> None:
+    """RESP3 is wanted, and HELLO 3 was refused."""
+    assert check(resp2=True)["channels"][0].severity == "warning"
 
 
 @pytest.mark.parametrize("field", ["aof_last_write_status", "rdb_last_bgsave_status"])

@@ -15,7 +15,7 @@ from leasehold._core.ops import Claim, Group, Page, Ping, Rejected, Replies, Sca
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.redis.cluster import naming
 from leasehold.stores.redis.cluster.nodes import Address, Cluster, Node, Redirected, slot_of
-from leasehold.stores.redis.failures import TooManyConnections
+from leasehold.stores.redis.failures import TooManyConnections, refusal
 
 FEW_HOPS = 5
 PAUSE = 0.02  # seconds, while the keys of a slot are on two nodes
@@ -82,10 +82,18 @@ class Routing(NamedTuple):
         slot = cluster.common_slot(resources)
         for resource in resources:
             if cluster.unchecked(resource, reads):
-                command = naming.marker(resource, cluster.by, reads)
-                cluster.check(resource, (yield from self.to_slot(slot_of(key_of(command)), command)), reads)
+                cluster.check(resource, (yield from self._setting(resource, reads)), reads)
             cluster.remember(resource, slot)
         return slot
+
+    def _setting(self, resource: str, reads: bool) -> Generator[Step, Any, Any]:
+        """The setting of the namespace, as it is in the store now. It is no op, so its error reply is still the
+        driver's: this user may not use its key, or the server is out of memory."""
+        command = naming.marker(resource, self.cluster.by, reads)
+        try:
+            return (yield from self.to_slot(slot_of(key_of(command)), command))
+        except hiredis.ReplyError as error:
+            raise refusal(f"the Cluster at {self.cluster}", error) from error
 
     def to_slot(
         self, slot: int, payload: Any, first: tuple[Node, LeaseholdError] | None = None
