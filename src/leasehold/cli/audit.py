@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from leasehold._core.durations import seconds
 from leasehold.cli.coordinator import failed, open_hold, place_of
 from leasehold.cli.output import printable
-from leasehold.cli.terminal import echo, elapsed, fits, json_fields, paint, table_lines, wrapped
+from leasehold.cli.terminal import echo, elapsed, fits, json_fields, paint, table_lines, warn, wrapped
 from leasehold.coordinator import Leasehold
 from leasehold.errors import InvalidRequest, LeaseholdError
 from leasehold.primitives.inspection import Inspection, Note
@@ -31,10 +31,14 @@ def audit(url: str | None, namespace: str | None, as_json: bool, name: str, sinc
         begin = None if since is None else moment(since)
         with open_hold(url, namespace) as hold:
             where = printable(place_of(hold, url))
-            entries = [Entry(one.resource, note) for one in _resources(hold, name) for note in reversed(one.notes)]
+            found = _resources(hold, name)
     except LeaseholdError as error:
         raise failed(error) from error
-    entries = sorted([one for one in entries if begin is None or one.note.at >= begin], key=_newest_first)
+    notes = [Entry(one.resource, note) for one in found for note in reversed(one.notes)]
+    entries = sorted([one for one in notes if begin is None or one.note.at >= begin], key=_newest_first)
+    for one in found:  # what cannot be read is no sign that nothing was done
+        for why in one.unreadable:
+            warn(f"unreadable, of {one.resource}: {why}")
     if as_json:
         echo(json.dumps([_document(one) for one in entries[:limit]], indent=2))
         return

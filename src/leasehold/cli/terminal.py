@@ -37,6 +37,11 @@ def echo(text: str = "") -> None:
     click.echo(text, color=coloured())
 
 
+def warn(text: str) -> None:
+    """A line on standard error, which says what the output lacks."""
+    click.echo(f"leasehold: {printable(text)}", err=True)
+
+
 def bar(expires_in: float, ttl: float) -> str:
     """How much of a lease is left; full right after a renewal."""
     share = min(expires_in / ttl, 1.0) if ttl > 0 else 0.0

@@ -23,18 +23,20 @@ def examine(path: str) -> list[Finding]:
         real = file.resolve(path)
         found = os.stat(real)
     except (OSError, StoreUnavailable) as error:
-        return [_missing(path, error)]
+        return [_missing(path, str(error))]
+    if stat.S_ISDIR(found.st_mode):
+        return [_missing(path, "it is a folder")]
     return [
         one.at(real) for one in (_reach(), *_file_system(real), *_mode(real, found), *_space(real), *_contents(real))
     ]
 
 
-def _missing(path: str, error: Exception) -> Finding:
+def _missing(path: str, why: str) -> Finding:
     return problem(
         "reachable",
-        f"it cannot be examined: {error}",
+        f"it cannot be examined: {why}",
         "Every process on this host needs that file",
-        "Choose a path that this user may write",
+        "Choose the path of a file that this user may write",
     ).at(path)
 
 

@@ -127,6 +127,21 @@ def test_notes_of_others_are_only_text(stage: Stage, redis_url: str) -> None:
     assert stage.run("audit", "--json").document()[0]["remaining"] is None
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--json"], ["job"]])
+def test_notes_that_cannot_be_read(stage: Stage, redis_url: str, options: list[str]) -> None:
+    """They are no sign that nothing was done: standard error says so, without anything that a terminal would obey."""
+    import redis
+
+    with redis.Redis.from_url(redis_url) as client:
+        client.set("lock:v1:{job}:notes", "\x1b[2J", px=60000)
+        client.set("lock:v1:{job}:owner", "7 web:1:x", px=60000)
+    stage.url = redis_url
+    done = stage.run("audit", *options)
+    assert done.code == 0 and "lock:v1:{job}:notes" in done.err and "unreadable, of job" in done.err
+    assert "\x1b" not in done.err
+
+
 # ---------------------------------------------------------------- leaks
 
 

@@ -76,6 +76,12 @@ def test_a_file_that_cannot_be_there(tmp_path: Path) -> None:
     assert not seen.report.reachable and "problem" in found(seen, "reachable")
 
 
+def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
+    """Its mode is nobody's business: no advice to change it."""
+    seen = examined(f"sqlite:///{tmp_path}")
+    assert "it is a folder" in only(seen, "reachable").text and not found(seen, "permissions")
+
+
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     """It is left alone."""
     place = tmp_path / "leases.db"
