@@ -84,6 +84,18 @@ def test_asking_leaves_time_to_give_back() -> None:
     assert renew.budget_ms <= 100
 
 
+@pytest.mark.parametrize("waiting", [0, 3])
+def test_near_its_end_a_lease_goes_back_without_a_question(waiting: int) -> None:
+    """The question could take the time in which it could have been released. What is reserved already may be used."""
+    cohort, holding = held_by_a_cohort(waiting)
+    last_quarter = holding.stop_at - 15.0
+    assert cohort.decide(holding, last_quarter, FENCE, lingers=True) == ASK
+    assert cohort.decide(holding, last_quarter + 0.001, FENCE, lingers=True) == GIVE_BACK
+    cohort.reserved(ops.Renewed(60_000, FENCE + 1, FENCE + MOST_PASSES, False), holding.stop_at - 1)
+    decision = cohort.decide(holding, holding.stop_at - 1, FENCE, lingers=True)
+    assert decision == (PASS if waiting else GIVE_BACK), "one that lingers would be due for renewal"
+
+
 def test_fences_that_arrive_after_the_next_grant_are_not_used() -> None:
     """The one who asked stood still until its lease was over, and the next of the cohort has a higher fence."""
     cohort, holding = held_by_a_cohort()
