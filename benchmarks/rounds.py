@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -100,16 +101,18 @@ def interleave(
     rounds: int,
     meters: Mapping[str, Meter] | None = None,
 ) -> dict[str, Series]:
-    """Run each contender in turn, round after round, and read the meters before and after each run. A contender that
-    measures its rate itself does other things as well, so its costs stay empty."""
+    """Run each contender in turn, round after round, and read the meters before and after each run. Each round has an
+    order of its own, the same in every run of the benchmarks: what a contender leaves behind in the caches and in the
+    server would else always hit the same one. A contender that measures its rate itself does other things as well, so
+    its costs stay empty."""
     read = {CLIENT_CPU: lambda name: time.process_time() * 1e6, **(meters or {})}
     series = {name: Series(read) for name in contenders}
     for name, run in contenders.items():
         run(max(counts[name] // 10, 1))
     for number in range(rounds):
         setup.step("round", number + 1, rounds)
-        for name, run in contenders.items():
-            count, one = counts[name], series[name]
+        for name in random.Random(number).sample(list(contenders), len(contenders)):
+            count, one, run = counts[name], series[name], contenders[name]
             before = {unit: meter(name) for unit, meter in reversed(read.items())}
             began = time.perf_counter()
             rate = run(count)
@@ -121,9 +124,11 @@ def interleave(
 
 
 def sized(contenders: Mapping[str, Run], seconds: float, multiple: int = 1) -> dict[str, int]:
-    """How often each contender runs in that time, so that rounds are equally long although rates differ."""
+    """How often each contender runs in that time, so that rounds are equally long although rates differ. Its first run
+    is not measured: it loads modules, connects, and would be taken for a slow one."""
     counts = {}
     for name, run in contenders.items():
+        run(multiple)
         count, took = multiple, 0.0
         while took < seconds / 10:
             count *= 2
