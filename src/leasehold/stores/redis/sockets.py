@@ -10,6 +10,8 @@ import encodings.idna  # noqa: F401  # else the first lookup imports it, and a f
 import select
 import socket
 import ssl
+import struct
+import sys
 import threading
 import time
 from collections import deque
@@ -30,6 +32,7 @@ SUBSCRIBED = (b"subscribe", b"ssubscribe")  # they have the form of a push, and 
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 USER_TIMEOUT_MS = 30_000  # sent and not acknowledged for this long: the other side is gone
 
+SLICE = 0.05  # seconds that a read waits by itself, without a poll before it
 SLOW = "it took too long"
 NO_TLS = "if this port does not use TLS, connect without it (redis://)"
 NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
@@ -64,11 +67,13 @@ class RedisSocket:
 
     __slots__ = (
         "__weakref__",
+        "_at_once",
         "_pending",
         "_poll",
         "_reader",
         "_reply_timeout",
         "_sock",
+        "_waits",
         "busy",
         "pushes",
         "target",
@@ -83,6 +88,8 @@ class RedisSocket:
         self.target = target
         self._reply_timeout = target.reply_timeout
         self._pending: Callable[[], int] | None = getattr(self._sock, "pending", None)  # TLS reads ahead
+        self._waits = _reads_wait(self._sock)
+        self._at_once = socket.MSG_DONTWAIT if self._waits else 0
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
@@ -106,7 +113,7 @@ class RedisSocket:
         left = min(give_up - now, self._reply_timeout)
         give_up = now + left
         try:
-            sent = self._sock.send(request)
+            sent = self._sock.send(request, self._at_once)
         except FULL:
             sent = 0
         except OSError as error:
@@ -156,7 +163,7 @@ class RedisSocket:
         self._begin()
         give_up = time.monotonic() + seconds
         self._collect_pushes()
-        while not self.pushes and self._read_some(give_up - time.monotonic()):
+        while not self.pushes and self._read_some(give_up - time.monotonic(), soon=False):
             self._collect_pushes()
         self.busy = False
 
@@ -195,7 +202,7 @@ class RedisSocket:
 
     def _send(self, request: bytes, give_up: float) -> None:
         try:
-            sent = self._sock.send(request)
+            sent = self._sock.send(request, self._at_once)
         except FULL:
             sent = 0
         except OSError as error:
@@ -212,7 +219,7 @@ class RedisSocket:
                 raise Broken(SLOW)
             poll.poll(left * 1000)
             try:
-                rest = rest[self._sock.send(rest) :]
+                rest = rest[self._sock.send(rest, self._at_once) :]
             except FULL:
                 self._read_some(0)  # the server may be waiting for us to read
             except OSError as error:
@@ -241,15 +248,18 @@ class RedisSocket:
         if self._next() is not NOTHING:
             raise Broken("it sent a reply that was not requested")
 
-    def _read_some(self, seconds: float) -> bool:
-        """Feed the parser. False when nothing arrived in time."""
+    def _read_some(self, seconds: float, soon: bool = True) -> bool:
+        """Feed the parser. False when nothing arrived in time. True with nothing read: ask again, there is time left.
+        ``soon``: a reply is on its way."""
         try:
-            if self._pending is not None and self._pending():
+            if soon and seconds > SLICE and self._waits:
+                pass  # the read waits: a poll before it would be one more call of the system in each round trip
+            elif self._pending is not None and self._pending():
                 pass
             elif not self._poll.poll(seconds * 1000 if seconds > 0 else 0):
                 return False
             data = self._sock.recv(CHUNK)
-        except FULL:  # half a TLS record
+        except FULL:  # half a TLS record, or a SLICE is over
             return True
         except (OSError, ValueError) as error:  # ValueError: closed by another thread
             raise broken(error) from error
@@ -278,6 +288,19 @@ def _open(target: Target, give_up: float) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _reads_wait(sock: socket.socket) -> bool:
+    """Let a read wait by itself, for a SLICE. Not with TLS, which reads ahead, nor with the sockets of gevent, which wait
+    in their own way."""
+    if sys.platform != "linux" or type(sock).__module__ != "socket":
+        return False
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, int(SLICE * 1_000_000)))
+    except OSError:
+        return False
+    sock.settimeout(None)
+    return True
 
 
 def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, give_up: float) -> socket.socket:
