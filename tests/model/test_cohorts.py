@@ -43,7 +43,7 @@ def test_every_promise_is_kept() -> None:
         "takes up",
         "leads",
         "leaves what was passed to it",
-        "fences=64",
+        f"fences={MOST_PASSES}",
         "others=True",
         "keeps it",
         "takes what lingers",

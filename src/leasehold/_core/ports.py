@@ -14,6 +14,10 @@ from leasehold.errors import LeaseholdError
 class Clock(Protocol):
     """Local time that counts while the machine is suspended."""
 
+    @property
+    def goes_on(self) -> bool:
+        """By itself, and not only when a test turns it?"""
+
     def now(self) -> float:
         """Seconds; comparable only within this boot of this machine."""
 

@@ -57,6 +57,7 @@ __all__ = [
 ]
 
 LOOK_EVERY = 1.0  # seconds after which a waiter checks that somebody is ahead of it
+SOON = 0.0  # in LOOK_EVERY from now, whenever that is
 # A thread that is woken by a descriptor may run, and release, before the one that woke it is back in the queue. With
 # fewer than these ahead of it nobody would be left to pass the lease to, and it would go back to the store.
 ENOUGH_AHEAD = 2
@@ -122,7 +123,7 @@ class WaitingThread(LocalWaiter):
         return held
 
     def sleep(self, engine: Engine, until: float) -> None:
-        self._wakeup.sleep(engine.clock.nap(until))
+        self._wakeup.sleep(LOOK_EVERY if until == SOON else engine.clock.nap(until))
 
     def gone(self) -> bool:
         return not self.anchor.is_alive()
@@ -141,13 +142,20 @@ class WaitingTask(LocalWaiter):
 
     def sleep(self, engine: Engine, until: float) -> Any:
         """Usually nothing happens but that it is woken, and a timer of its own would be made in vain."""
-        pause = engine.clock.nap(until)
-        if pause < LOOK_EVERY / 2:  # its wait is over before, or the clock is one of tests
+        if until != SOON and (pause := engine.clock.nap(until)) < LOOK_EVERY / 2:  # its wait is over before
             return self._wakeup.sleep(pause)
         return self._wakeup.sleep_with(self.cohort.timer(self._wakeup.loop))
 
     def gone(self) -> bool:
         return bool(self.anchor.done()) or self._wakeup.loop.is_closed()
+
+
+_kinds: dict[type, type[LocalWaiter]] = {}  # by the type of thread or task
+
+
+def _kind_of(anchor: object) -> type[LocalWaiter]:
+    """gevent has threads of its own, and other loops have tasks of their own."""
+    return _kinds.setdefault(type(anchor), WaitingTask if hasattr(anchor, "get_loop") else WaitingThread)
 
 
 class LocalCohort(Cohort):
@@ -182,7 +190,7 @@ class LocalCohort(Cohort):
         if engine.find_held(name.text, anchor) is not None and engine.own(name):
             return None
         give_up = None if wait is None else engine.clock.now() + wait
-        kind = kind or (WaitingTask if hasattr(anchor, "get_loop") else WaitingThread)  # gevent has threads of its own
+        kind = kind or _kinds.get(type(anchor)) or _kind_of(anchor)
         member = kind(self, name, options, anchor, give_up, engine.epoch)
         with engine.watchdog.transitions:
             if engine.closed or engine.cohorts.get(self.key) is not self:
@@ -206,7 +214,8 @@ class LocalCohort(Cohort):
         with watchdog.transitions:
             if self.holder is not held or engine.closed or held.revocation_requested():
                 return False
-            decision = self.decide(held, now, engine.refused_for, held.options.linger > 0 and may_linger(engine, held))
+            lingers = held.options.linger > 0 and may_linger(engine, held)
+            decision = self.decide(held, now, engine.refused_for, lingers)
             if decision == KEEP:
                 return self._keep_for_a_moment(engine, held, now)
             following = self.next_holder() if decision == PASS else None
@@ -224,6 +233,8 @@ class LocalCohort(Cohort):
         try:
             follower = HeldLease(held.name, held, watchdog.transitions, member.options, member.anchor, now)
             held.pass_on(follower, engine.new_owner(), fence)
+            if follower._rare is None:
+                follower.bucket = held.bucket  # it has the same times
             follower.cohort, held.cohort = self, None
             watchdog.passing.add(follower)
             engine.passed(fence)
@@ -262,6 +273,8 @@ class LocalCohort(Cohort):
         try:
             held = HeldLease(name, kept, watchdog.transitions, options, anchor, now)
             kept.pass_on(held, engine.new_owner(), self.take())
+            if held._rare is None:
+                held.bucket = kept.bucket  # it has the same times
             held.cohort, self.holder = self, held
             watchdog.passing.add(held)
             watchdog.lingering.discard(self)
@@ -304,9 +317,9 @@ def join(
 
 def wait_on_thread(engine: Engine, member: Any) -> HeldLease | None:
     """Wait on the calling thread. What was passed to it; None: it is to claim."""
-    if not member.decided():
+    if member.held is None and not member.leads:
         warn_in_event_loop(engine)
-    while not member.decided():
+    while member.held is None and not member.leads:
         until = _wait_until(engine, member)
         member.sleep(engine, until)
         if member.held is None:
@@ -316,7 +329,7 @@ def wait_on_thread(engine: Engine, member: Any) -> HeldLease | None:
 
 async def wait_in_task(engine: Engine, member: Any) -> HeldLease | None:
     """The same in the running task."""
-    while not member.decided():
+    while member.held is None and not member.leads:
         until = _wait_until(engine, member)
         await member.sleep(engine, until)
         if member.held is None:
@@ -325,6 +338,9 @@ async def wait_in_task(engine: Engine, member: Any) -> HeldLease | None:
 
 
 def _wait_until(engine: Engine, member: LocalWaiter) -> float:
+    """When to look next. In the usual case nobody has to read a clock for that."""
+    if member.give_up is None and engine.clock.goes_on:
+        return SOON
     look_at = engine.clock.now() + LOOK_EVERY
     return look_at if member.give_up is None else min(look_at, member.give_up)
 

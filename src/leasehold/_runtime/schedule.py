@@ -72,12 +72,14 @@ class Schedule:
     # ------------------------------------------------------------ one lease
 
     def add(self, held: HeldLease) -> float:
-        """File a lease. Returns its moment."""
-        at = held.check_at()
+        """File a lease. Returns its moment. One that follows another has its times, and its file as long as that is the
+        last that was used: an older one may have been thrown away."""
         ttl_ms, low, high, moment, bucket = self._last
-        if not low <= at < high or held.ttl_ms != ttl_ms:
-            moment, bucket = self._file(held.ttl_ms, at)
-        held.bucket = bucket
+        if held.bucket is not bucket:
+            at = held.check_at()
+            if not low <= at < high or held.ttl_ms != ttl_ms:
+                moment, bucket = self._file(held.ttl_ms, at)
+            held.bucket = bucket
         bucket.add(held)
         return moment
 

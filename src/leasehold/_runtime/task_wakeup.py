@@ -6,6 +6,8 @@ waits for longer than its period.
 
 from __future__ import annotations
 
+import sys
+
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,9 +26,7 @@ class TaskWakeup:
 
     def wake(self) -> None:
         """From any thread."""
-        import asyncio
-
-        if asyncio._get_running_loop() is self.loop:
+        if sys.modules["asyncio"]._get_running_loop() is self.loop:  # quicker than an import, and it has a loop
             self.awaken()
             return
         try:
@@ -45,7 +45,10 @@ class TaskWakeup:
         """Until it is woken, at most for so long."""
         timer = self.loop.call_later(seconds, self.awaken)
         try:
-            await self._sleep()
+            if not self._woken:
+                self._future = self.loop.create_future()
+                await self._future
+            self._woken = False
         finally:
             timer.cancel()
 
@@ -53,15 +56,12 @@ class TaskWakeup:
         """Until it is woken, or the timer that it shares with others wakes it."""
         others.add(self)
         try:
-            await self._sleep()
+            if not self._woken:  # as above: another coroutine for these lines would be a fiftieth of a turn
+                self._future = self.loop.create_future()
+                await self._future
+            self._woken = False
         finally:
             others.discard(self)
-
-    async def _sleep(self) -> None:
-        if not self._woken:
-            self._future = self.loop.create_future()
-            await self._future
-        self._woken = False
 
 
 class SharedTimer:

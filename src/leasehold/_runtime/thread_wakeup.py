@@ -2,10 +2,12 @@
 
 A ``threading.Lock`` is released with the interpreter in hand: the thread that it wakes finds the interpreter taken,
 sleeps once more, and is woken a second time. A write to a descriptor gives the interpreter away first, so the thread
-that is woken can run at once. Where there is no descriptor for it, a lock does the same, more slowly.
+that is woken can run at once. It sleeps in an epoll that reports each write once, so that it need not read: a read would
+give the interpreter away once more, and another thread may take it. Where there is no descriptor for it, a lock does the
+same, more slowly.
 
-A thread keeps its descriptor for its next wait. It is closed when neither the thread nor anybody who may still wake it
-refers to it: a write never goes to a descriptor that has become another file.
+A thread keeps its descriptors for its next wait. They are closed when neither the thread nor anybody who may still wake
+it refers to them: a write never goes to a descriptor that has become another file.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import threading
 
 from leasehold._core.light_typing import Any, Callable
 
-MOST = 128  # descriptors of a process for this: a program with more threads that wait needs the others itself
-_opened: set[int] = set()  # those of this process
+MOST = 128  # threads of a process, with two descriptors each: one with more needs the other descriptors itself
+_opened: set[int] = set()  # those that are written to
 _plain_lock = threading.Lock  # as it was when this was loaded: gevent replaces it
 
 
@@ -41,7 +43,7 @@ class LockWakeup:
 
 
 class DescriptorWakeup:
-    """The same by a descriptor that counts."""
+    """The same by a descriptor that counts, and an epoll that reports each time that it does."""
 
     __slots__ = ("_descriptor", "_poll")
 
@@ -49,16 +51,15 @@ class DescriptorWakeup:
         self._descriptor = -1
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         _opened.add(self._descriptor)
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        self._poll = poll.poll
+        writes = select.epoll()  # closed with the last reference to it
+        writes.register(self._descriptor, select.EPOLLIN | select.EPOLLET)
+        self._poll = writes.poll
 
     def wake(self) -> None:
         os.eventfd_write(self._descriptor, 1)
 
     def sleep(self, seconds: float) -> None:
-        if self._poll(seconds * 1000):
-            os.eventfd_read(self._descriptor)  # back to 0
+        self._poll(seconds, 1)
 
     def __del__(self, close: Callable[[int], None] = os.close, opened: set[int] = _opened) -> None:
         if self._descriptor >= 0:

@@ -126,6 +126,8 @@ class Freeze:
 class StoppedClock:
     """The clock of a paused process: it shows the time of the pause, until the process wakes."""
 
+    goes_on = False
+
     def __init__(self, real: Clock) -> None:
         self.real = real
         self.freezes = 0

@@ -418,6 +418,8 @@ class RecordProcess(Process):
     def instant(self) -> Instant:
         return Instant(int(self.local() * 1000), 0)
 
+    goes_on = False
+
     def nap(self, until: float) -> float:
         raise NotImplementedError
 
