@@ -195,10 +195,11 @@ def test_one_of_several(stage: Stage) -> None:
 
 def test_nobody_holds_it(stage: Stage) -> None:
     """There is nothing to clear; a door that is still closed is named."""
-    assert (done := cleared(stage, "--yes")).code == 1 and done.err == "leasehold: nobody holds job:7\n"
+    done = cleared(stage, "--yes")
+    assert (done.code, done.err) == (1, "leasehold: nobody holds job:7 in memory://console\n")
     held(stage)
     cleared(stage, "--yes")
-    assert cleared(stage, "--yes").err == "leasehold: nobody holds job:7; it is closed for 10s\n"
+    assert cleared(stage, "--yes").err == "leasehold: nobody holds job:7 in memory://console; it is closed for 10s\n"
 
 
 def test_a_holder_that_renewed_lately_is_left_alone(stage: Stage) -> None:
@@ -414,10 +415,10 @@ def test_it_is_released_when_asked(stage: Stage, monkeypatch: pytest.MonkeyPatch
 def test_there_is_nobody_to_ask(stage: Stage) -> None:
     """1, and a sentence with the name as it was typed; a wrong fence is the same."""
     done = stage.run("revoke", "job:7")
-    assert (done.code, done.err) == (1, "leasehold: nobody holds job:7: there is nobody to ask\n")
+    assert (done.code, done.err) == (1, "leasehold: nobody holds job:7 in memory://console: there is nobody to ask\n")
     lease = held(stage, 0)
     done = stage.run("revoke", "job:7", "--fence", str(lease.fence + 1))
-    assert (done.code, f"nobody holds job:7 with fence {lease.fence + 1}: " in done.err) == (1, True)
+    assert (done.code, f"nobody holds job:7 with fence {lease.fence + 1} in memory://console: " in done.err) == (1, True)
     assert stage.run("revoke", "job:7", "--reason", "two\nlines").code == 2
     assert stage.run("revoke", "job:7", "--fence", "-1").code == 2
     assert stage.run("revoke", "job:7", "--wait", "soon").code == 2
