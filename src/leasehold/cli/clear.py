@@ -289,7 +289,7 @@ class Walk:
         closed = self._delay if self._delay is not None else seen.holder.expires_in
         question = (
             f"Evict {seen.holder.owner} (fence {seen.holder.fence}) from {seen.inspection.resource}? "
-            f"It stays closed for {elapsed(closed)}."
+            f"{nobody_gets(seen.holder, elapsed(closed))}."
         )
         lines = wrapped(f"{printable(question)} [y/N]:", "")
         if not click.confirm("\n".join(lines), err=True, show_default=False, prompt_suffix=" "):
@@ -316,7 +316,7 @@ class Walk:
             return False
         done = Eviction(name, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
         self._document["eviction"] = {**json_fields(done), "by": self._by, "reason": self._request.reason.strip()}
-        self._end("evicted", _evicted(done, victim))
+        self._end("evicted", _evicted(done, victim, seen.holder))
         return True
 
 
@@ -375,8 +375,16 @@ def _advice(holder: Holder) -> str:
     return f"prefer to wait (--wait): it ends in {left} unless it is renewed, and an eviction opens it no earlier"
 
 
-def _evicted(done: Eviction, victim: Grant) -> str:
-    closed = f"Nobody gets it for {elapsed(done.closed_for)}. " if done.closed_for else ""
+def nobody_gets(holder: Holder, how_long: str) -> str:
+    """What stays closed after an eviction: not all of the resource, if the holder had it beside others."""
+    if holder.mode == "permit":
+        slots = ", ".join(map(str, holder.slots))
+        return f"Nobody gets {'its slots' if len(holder.slots) > 1 else 'its slot'} {slots} for {how_long}"
+    return f"{'No writer' if holder.mode == 'read' else 'Nobody'} gets it for {how_long}"
+
+
+def _evicted(done: Eviction, victim: Grant, holder: Holder) -> str:
+    closed = f"{nobody_gets(holder, elapsed(done.closed_for))}. " if done.closed_for else ""
     told = "Its holder is told, if it can be reached. " if victim.holder_address else "Its holder cannot be told. "
     return printable(
         f"Evicted {done.owner} with fence {victim.fence}. {closed}{told}A guard that is presented the fence "

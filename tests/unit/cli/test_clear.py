@@ -115,11 +115,27 @@ def test_a_guard_that_is_no_table_is_shown_as_it_is(stage: Stage) -> None:
 # ---------------------------------------------------------------- evict
 
 
+def test_what_stays_closed(stage: Stage) -> None:
+    """Beside others it is not all of the resource: the slots of a permit, and after a reader nobody but writers wait."""
+    pool = stage.hold.semaphore("job", 7, limit=4, ttl=30, renew=False)
+    one, two = pool.acquire(), pool.acquire(permits=2)
+    assert one and two
+    for fence, what in ((one.fence, "Nobody gets its slot 0 for"), (two.fence, "Nobody gets its slots 1, 2 for")):
+        done = cleared(stage, "--force", "--expect-fence", str(fence), answer="y\n")
+        assert done.code == 0 and f"? {what} 30s." in done.err and f"{what} 30s." in done.out
+    assert pool.try_acquire() is not None
+    reader = stage.hold.rwlock("catalogue").read(ttl=30, renew=False).acquire()
+    assert reader is not None
+    done = stage.run("clear", "catalogue", "--reason", "it hangs", "--force", "--yes")
+    assert done.code == 0 and "No writer gets it for 30s." in done.out
+    assert stage.hold.rwlock("catalogue").read().try_acquire() is not None
+
+
 def test_it_asks_and_evicts(stage: Stage) -> None:
     """The question names the holder; the fence goes up, the door stays closed, the holder learns of it."""
     lease = listening(stage, held(stage))
     done = cleared(stage, answer="y\n")
-    assert (done.code, f"Evict {ME} (fence {lease.fence}) from job:7? It stays closed for 10s." in done.err) == (
+    assert (done.code, f"Evict {ME} (fence {lease.fence}) from job:7? Nobody gets it for 10s." in done.err) == (
         0,
         True,
     )

@@ -236,7 +236,7 @@ async def test_clear(stage: Stage) -> None:
         await stage.shows("it seems alive, and works")
         assert stage.hold.inspect("job").held
         await pilot.press("enter")
-        await stage.shows("no longer holds acme/job, which stays closed for 30s.")
+        await stage.shows("no longer holds acme/job. Nobody gets it for 30s.")
         await stage.shows("1 closed")
     (note,) = stage.hold.inspect("job").notes
     assert (note.event, note.fence, note.reason) == ("evicted", lease.fence, "frozen")
@@ -253,7 +253,7 @@ async def test_clear_of_a_silent_holder(stage: Stage) -> None:
         assert stage.hold.inspect("job").held
         await pilot.press("c")
         await stage.gives("gone")
-        await stage.shows("which stays closed for 15s.")
+        await stage.shows("Nobody gets it for 15s.")
     assert lease is not None and lease.state == "lost"
 
 

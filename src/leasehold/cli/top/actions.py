@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from leasehold.cli.clear import operator
+from leasehold.cli.clear import nobody_gets, operator
 from leasehold.cli.output import printable
 from leasehold.cli.terminal import elapsed
 from leasehold.coordinator import Leasehold
 from leasehold.errors import LeaseholdError
+from leasehold.primitives.inspection import Holder
 
 
 def revoke(hold: Leasehold, resource: str, fence: int) -> str:
@@ -19,11 +20,11 @@ def revoke(hold: Leasehold, resource: str, fence: int) -> str:
     return f"The holder of {name} is asked to release it." if reached else f"The holder of {name} cannot be reached."
 
 
-def clear(hold: Leasehold, resource: str, fence: int, reason: str) -> str:
-    """Evict the holder that was shown, and no other. The resource stays closed for what remained of its lease."""
+def clear(hold: Leasehold, resource: str, holder: Holder, reason: str) -> str:
+    """Evict the holder that was shown, and no other. What it had stays closed for what remained of its lease."""
     try:
-        done = hold.evict(resource, fence=fence, reason=reason, by=operator())
+        done = hold.evict(resource, fence=holder.fence, reason=reason, by=operator())
     except LeaseholdError as error:
         return f"Not cleared: {error}"
     name, owner = printable(done.resource), printable(done.owner)
-    return f"{owner} no longer holds {name}, which stays closed for {elapsed(done.closed_for)}."
+    return f"{owner} no longer holds {name}. {nobody_gets(holder, elapsed(done.closed_for))}."

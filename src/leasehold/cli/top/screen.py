@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import DataTable, Footer, Input, Static
 
+from leasehold.cli.clear import nobody_gets
 from leasehold.cli.inspection import in_use
 from leasehold.cli.liveness import renewed_lately
 from leasehold.cli.output import printable
@@ -355,15 +356,15 @@ class Top(App[None]):
         holder, resource, fence = one.holder, one.resource, one.holder.fence
         text = (
             f"Take {printable(resource)} away from {printable(holder.owner)} (fence {fence})?\n"
-            f"Its lease ends in {elapsed(holder.expires_in)} by itself unless it is renewed. The resource stays closed "
-            "for that long in any case, because the holder may go on working."
+            f"Its lease ends in {elapsed(holder.expires_in)} by itself unless it is renewed. "
+            f"{nobody_gets(holder, 'that long')} in any case, because the holder may go on working."
         )
         renewed = holder.ttl - holder.expires_in
         alive = f"Its holder renewed it {elapsed(renewed)} ago" if renewed_lately(holder) else ""
 
         def answered(reason: str | None) -> None:
             if reason:
-                self._act(lambda: actions.clear(self._hold, resource, fence, reason))
+                self._act(lambda: actions.clear(self._hold, resource, holder, reason))
 
         self.push_screen(AskClear(text, alive), answered)
 
