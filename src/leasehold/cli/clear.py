@@ -25,7 +25,7 @@ from leasehold.cli.coordinator import failed, open_hold, place_of
 from leasehold.cli.downstream import META, Downstream, check_place, downstream
 from leasehold.cli.inspection import print_holder, print_lines
 from leasehold.cli.liveness import Liveness, liveness, renewed_ago, renewed_lately
-from leasehold.cli.log_names import resource_of
+from leasehold.cli.log_names import no_pattern, resource_of
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.terminal import echo, elapsed, json_fields, paint, terminal_to_ask, wrapped
 from leasehold.coordinator import Leasehold
@@ -334,7 +334,7 @@ def _unknown(name: str) -> str:
 def _nobody(found: Inspection, where: str) -> str:
     closed = f"; it is closed for {elapsed(found.closed_for)}" if found.closed_for else ""
     unreadable = "; `leasehold inspect` shows what cannot be read there" if found.unreadable else ""
-    return f"nobody holds {found.resource} in {where}{closed}{unreadable}"
+    return f"nobody holds {found.resource} in {where}{closed}{unreadable}{no_pattern(found.resource)}"
 
 
 def _renewed(holder: Holder) -> str:
@@ -440,7 +440,7 @@ def _revoke(hold: Leasehold, as_json: bool, request: RevokeRequest, by: str, giv
 
 def _nobody_to_ask(request: RevokeRequest, where: str) -> str:
     with_fence = "" if request.fence is None else f" with fence {request.fence}"
-    return f"nobody holds {request.name}{with_fence} in {where}: there is nobody to ask"
+    return f"nobody holds {request.name}{with_fence} in {where}: there is nobody to ask{no_pattern(request.name)}"
 
 
 def _released(hold: Leasehold, name: str, asked: set[int], give_up: float) -> bool:

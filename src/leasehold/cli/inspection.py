@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from leasehold.cli.coordinator import failed, open_hold, place_of
-from leasehold.cli.log_names import check_digits, found_by_hash, id_hash, parsed
+from leasehold.cli.log_names import check_digits, found_by_hash, id_hash, no_pattern, parsed
 from leasehold.cli.output import CommandEnded, ExitCode, printable
-from leasehold.cli.terminal import bar, echo, elapsed, json_fields, paint, wrapped
+from leasehold.cli.terminal import bar, echo, elapsed, json_fields, paint, warn, wrapped
 from leasehold.coordinator import Leasehold
 from leasehold.errors import LeaseholdError
 from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
@@ -34,6 +34,8 @@ def inspect(url: str | None, namespace: str | None, name: str, as_json: bool) ->
         echo(json.dumps(located(hold, found), indent=2))
     else:
         _print(found, where)
+        if not found.held and (hint := no_pattern(name)):
+            warn(f"nobody holds {name}{hint}")
     _end_if_free([found])
 
 

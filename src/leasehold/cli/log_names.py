@@ -1,8 +1,9 @@
-"""Names as messages and logs have them, ``report-export#2cfe7600489b``: operators type what they see there. A hash is
-looked for among all that the store lists."""
+"""What operators type in place of a name: one as messages and logs have it, ``report-export#2cfe7600489b``, or a
+pattern. A hash is looked for among all that the store lists."""
 
 from __future__ import annotations
 
+import shlex
 from string import hexdigits
 
 from leasehold._core.names import is_digest, parse_name
@@ -47,6 +48,13 @@ def resource_of(hold: Leasehold, where: str, text: str) -> str:
     if len(found) > 1:
         raise InvalidRequest(f"{text} may be one of {', '.join(sorted([one.resource for one in found]))}: name it")
     return found[0].resource
+
+
+def no_pattern(text: str) -> str:
+    """For an answer that nobody holds this: the resources that the operator had in mind may be held."""
+    if not set("*?") & set(text):
+        return ""
+    return f". It takes one name, not a pattern: `leasehold ls {shlex.quote(text)}` lists what matches"
 
 
 def id_hash(hold: Leasehold, seen: Inspection) -> str:

@@ -302,6 +302,15 @@ def test_a_name_out_of_a_log_that_means_several(hold: Leasehold, url: str) -> No
         assert len(list(hold.scan("report:*"))) == 2 == len([one for one in hold.scan() if one.held])
 
 
+@each("command", [["clear", "--reason", "x", "--yes"], ["revoke"], ["inspect"]])
+def test_a_pattern_in_place_of_a_name(command: list[str], hold: Leasehold, url: str) -> None:
+    """What matches may be held: that nobody holds the pattern itself is only half of the answer."""
+    name, *more = command
+    with hold.lock("report", 42):
+        done = typed(name, "report:*", *more, "--url", url)
+    assert done.code == 1 and "not a pattern: `leasehold ls 'report:*'` lists what matches" in done.err
+
+
 # ---------------------------------------------------------------- nothing was found, and where
 
 
