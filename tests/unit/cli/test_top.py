@@ -16,6 +16,7 @@ import leasehold
 from leasehold import Inspection, InvalidRequest, Leasehold, LeaseholdError, StoreUnavailable
 from leasehold.cli.clear import operator
 from leasehold.cli.top import overview, screen
+from leasehold.cli.top.actions import revoke
 from leasehold.cli.top.screen import Top
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -222,6 +223,28 @@ async def test_revoke(stage: Stage) -> None:
         await pilot.press("r", "y")
         await stage.shows("The holder of acme/job ")
     assert stage.hold.inspect("job").held
+
+
+async def test_several_holders(stage: Stage) -> None:
+    """All of them are asked; which of them is evicted, the screen cannot know."""
+    pool = stage.hold.semaphore("pool", limit=3, ttl=30, renew=False)
+    permits = [pool.acquire(), pool.acquire()]
+    async with playing(stage) as pilot:
+        await stage.shows("acme/pool ")
+        await pilot.press("c")
+        await stage.shows("Several hold it")
+        await stage.shows("leasehold clear acme/pool")
+        await pilot.press("r")
+        await stage.shows("Ask all 2 holders to release acme/pool?")
+        await pilot.press("y")
+        await stage.shows("of the 2 holders of acme/pool are asked")
+        assert len(stage.hold.inspect("pool").holders) == 2
+        asked = {note.fence for note in stage.hold.inspect("pool").notes if note.event == "asked"}
+        first, second = [permit for permit in permits if permit is not None]
+        assert asked == {first.fence, second.fence}
+        assert first.release()
+    assert "Not asked" not in revoke(stage.hold, "pool", [first.fence, second.fence])
+    assert revoke(stage.hold, "pool", [first.fence]).startswith("Not asked: ")
 
 
 async def test_clear(stage: Stage) -> None:

@@ -3,6 +3,7 @@ a message. A store that is away is a line: the last picture stays."""
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from typing import ClassVar
@@ -331,18 +332,19 @@ class Top(App[None]):
     # ------------------------------------------------------------ what operators do
 
     def action_revoke(self) -> None:
-        """Ask the holder of what is selected to release it."""
+        """Ask the holder of what is selected to release it; all of them, if there are several."""
         one = self._selected()
         if one is None or one.holder is None:
             self._say("Nobody holds it: there is nobody to ask.")
             return
         self._say("")
-        resource, fence, owner = one.resource, one.holder.fence, printable(one.holder.owner)
-        text = f"Ask {owner} to release {printable(resource)}?\nIt may go on; c takes the lease away."
+        resource, fences = one.resource, [holder.fence for holder in one.holders]
+        owners = printable(one.holder.owner) if len(fences) == 1 else f"all {len(fences)} holders"
+        text = f"Ask {owners} to release {printable(resource)}?\nIt may go on; c takes the lease away."
 
         def answered(answer: bool | None) -> None:
             if answer:
-                self._act(lambda: actions.revoke(self._hold, resource, fence))
+                self._act(lambda: actions.revoke(self._hold, resource, fences))
 
         self.push_screen(AskRevoke(text), answered)
 
@@ -351,6 +353,10 @@ class Top(App[None]):
         one = self._selected()
         if one is None or one.holder is None:
             self._say("Nobody holds it: there is nothing to clear.")
+            return
+        if len(one.holders) > 1:
+            name = shlex.quote(printable(one.resource))
+            self._say(f"Several hold it, and i shows their fences: leasehold clear {name} --expect-fence FENCE")
             return
         self._say("")
         holder, resource, fence = one.holder, one.resource, one.holder.fence
