@@ -116,7 +116,7 @@ def test_a_guard_that_is_no_table_is_shown_as_it_is(stage: Stage) -> None:
 
 
 def test_what_stays_closed(stage: Stage) -> None:
-    """Beside others it is not all of the resource: the slots of a permit, and after a reader nobody but writers wait."""
+    """Beside others it is not all of the resource: the slots of a permit, and after a reader only writers wait."""
     pool = stage.hold.semaphore("job", 7, limit=4, ttl=30, renew=False)
     one, two = pool.acquire(), pool.acquire(permits=2)
     assert one and two
@@ -434,7 +434,10 @@ def test_there_is_nobody_to_ask(stage: Stage) -> None:
     assert (done.code, done.err) == (1, "leasehold: nobody holds job:7 in memory://console: there is nobody to ask\n")
     lease = held(stage, 0)
     done = stage.run("revoke", "job:7", "--fence", str(lease.fence + 1))
-    assert (done.code, f"nobody holds job:7 with fence {lease.fence + 1} in memory://console: " in done.err) == (1, True)
+    assert (done.code, f"nobody holds job:7 with fence {lease.fence + 1} in memory://console: " in done.err) == (
+        1,
+        True,
+    )
     assert stage.run("revoke", "job:7", "--reason", "two\nlines").code == 2
     assert stage.run("revoke", "job:7", "--fence", "-1").code == 2
     assert stage.run("revoke", "job:7", "--wait", "soon").code == 2

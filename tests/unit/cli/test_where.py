@@ -265,12 +265,14 @@ def test_one_long_name_costs_the_others_nothing(url: str, monkeypatch: pytest.Mo
 
 def test_operators_type_the_name_that_a_log_has(hold: Leasehold, url: str) -> None:
     """``clear``, ``revoke`` and ``audit`` mean the resource with that hash; nobody is told that it is free."""
-    with pytest.raises(leasehold.LeaseLost), hold.lock("report", 42, ttl=60):
-        until(lambda: typed("revoke", "report#2cfe7600489b", "--reason", "asked", "--url", url).code == 0, "it was asked")
-        done = typed("clear", "report#2cfe7600489b", "--reason", "moved", "--yes", "--url", url)
-        assert (done.code, done.out.splitlines()[0]) == (75, "report:42") and "renewed" in done.err
-        done = typed("clear", "report#2cfe7600489b", "--reason", "moved", "--yes", "--force", "--url", url)
-        assert done.code == 0 and "Evicted " in done.out
+    name, reason = "report#2cfe7600489b", ["--reason", "moved", "--yes", "--url", url]
+    lease = hold.lock("report", 42, ttl=60).acquire()
+    until(lambda: typed("revoke", name, "--reason", "asked", "--url", url).code == 0, "it was asked")
+    done = typed("clear", name, *reason)
+    assert (done.code, done.out.splitlines()[0]) == (75, "report:42") and "renewed" in done.err
+    done = typed("clear", name, "--force", *reason)
+    assert done.code == 0 and "Evicted " in done.out
+    assert lease is not None and lease.lost.wait(10)
     found = typed("audit", "report#2cfe7600489b", "--json", "--url", url).document()
     assert [(one["resource"], one["reason"]) for one in found] == [("report:42", "moved"), ("report:42", "asked")]
 

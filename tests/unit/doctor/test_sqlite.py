@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def test_a_file_of_another_user(
 def others_may(place: str, wanted: int) -> bool:
     """What the kernel would answer a user who is in the group of a folder or file with mode 66x or 277x, and else is
     anybody."""
-    mode = os.stat(place).st_mode
+    mode = Path(place).stat().st_mode
     granted = (mode >> 3 if mode & stat.S_IWGRP else mode) & 0o7
     return wanted & granted == wanted
 
