@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from leasehold._core.durations import seconds
 from leasehold.cli.coordinator import failed, open_hold, place_of
+from leasehold.cli.log_names import resource_of
 from leasehold.cli.output import printable
 from leasehold.cli.terminal import echo, elapsed, fits, json_fields, paint, table_lines, warn, wrapped
 from leasehold.coordinator import Leasehold
@@ -31,7 +32,7 @@ def audit(url: str | None, namespace: str | None, as_json: bool, name: str, sinc
         begin = None if since is None else moment(since)
         with open_hold(url, namespace) as hold:
             where = printable(place_of(hold, url))
-            found = _resources(hold, name)
+            found = _resources(hold, where, name)
     except LeaseholdError as error:
         raise failed(error) from error
     notes = [Entry(one.resource, note) for one in found for note in reversed(one.notes)]
@@ -55,9 +56,9 @@ def audit(url: str | None, namespace: str | None, as_json: bool, name: str, sinc
         echo(paint(f"... and {len(entries) - limit} older: --limit shows more", dim=True))
 
 
-def _resources(hold: Leasehold, name: str) -> list[Inspection]:
+def _resources(hold: Leasehold, where: str, name: str) -> list[Inspection]:
     """What the name means: one resource, or a pattern."""
-    return list(hold.scan(name)) if set("*?") & set(name) else [hold.inspect(name)]
+    return list(hold.scan(name)) if set("*?") & set(name) else [hold.inspect(resource_of(hold, where, name))]
 
 
 def moment(text: str) -> datetime:

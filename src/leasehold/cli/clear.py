@@ -25,6 +25,7 @@ from leasehold.cli.coordinator import failed, open_hold, place_of
 from leasehold.cli.downstream import META, Downstream, check_place, downstream
 from leasehold.cli.inspection import print_holder, print_lines
 from leasehold.cli.liveness import Liveness, liveness, renewed_ago, renewed_lately
+from leasehold.cli.log_names import no_pattern, resource_of
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.terminal import echo, elapsed, json_fields, paint, terminal_to_ask, wrapped
 from leasehold.coordinator import Leasehold
@@ -84,7 +85,9 @@ def clear(url: str | None, namespace: str | None, as_json: bool, request: ClearR
         by, delay = _checked(request, as_json)
         with open_hold(url, namespace) as hold:
             hold._engine.require("evictions", "clear")
-            Walk(hold, place_of(hold, url), request, by, delay, as_json).go()
+            where = place_of(hold, url)
+            meant = request._replace(name=resource_of(hold, where, request.name))
+            Walk(hold, where, meant, by, delay, as_json).go()
     except LeaseholdError as error:
         raise failed(error) from error
 
@@ -187,7 +190,7 @@ class Walk:
             raise InvalidRequest(f"several hold {name}: name one with --expect-fence. They are {holders}")
         if holders:
             raise _changed(name, f"its holder is not the expected one. It is held by {holders}")
-        raise CommandEnded(ExitCode.NO, "free", _nobody(found), resource=name)
+        raise CommandEnded(ExitCode.NO, "free", _nobody(found, self._where), resource=name)
 
     def _inspect(self) -> tuple[Inspection, View]:
         name, view = self._hold._operate(resource_flows.inspect, resource_names_of(self._hold, self._request.name))
@@ -286,7 +289,7 @@ class Walk:
         closed = self._delay if self._delay is not None else seen.holder.expires_in
         question = (
             f"Evict {seen.holder.owner} (fence {seen.holder.fence}) from {seen.inspection.resource}? "
-            f"It stays closed for {elapsed(closed)}."
+            f"{nobody_gets(seen.holder, elapsed(closed))}."
         )
         lines = wrapped(f"{printable(question)} [y/N]:", "")
         if not click.confirm("\n".join(lines), err=True, show_default=False, prompt_suffix=" "):
@@ -313,7 +316,7 @@ class Walk:
             return False
         done = Eviction(name, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
         self._document["eviction"] = {**json_fields(done), "by": self._by, "reason": self._request.reason.strip()}
-        self._end("evicted", _evicted(done, victim))
+        self._end("evicted", _evicted(done, victim, seen.holder))
         return True
 
 
@@ -328,10 +331,10 @@ def _unknown(name: str) -> str:
     return f"it is not known whether the holder of {name} was evicted: `leasehold audit` shows it"
 
 
-def _nobody(found: Inspection) -> str:
+def _nobody(found: Inspection, where: str) -> str:
     closed = f"; it is closed for {elapsed(found.closed_for)}" if found.closed_for else ""
     unreadable = "; `leasehold inspect` shows what cannot be read there" if found.unreadable else ""
-    return f"nobody holds {found.resource}{closed}{unreadable}"
+    return f"nobody holds {found.resource} in {where}{closed}{unreadable}{no_pattern(found.resource)}"
 
 
 def _renewed(holder: Holder) -> str:
@@ -372,8 +375,16 @@ def _advice(holder: Holder) -> str:
     return f"prefer to wait (--wait): it ends in {left} unless it is renewed, and an eviction opens it no earlier"
 
 
-def _evicted(done: Eviction, victim: Grant) -> str:
-    closed = f"Nobody gets it for {elapsed(done.closed_for)}. " if done.closed_for else ""
+def nobody_gets(holder: Holder, how_long: str) -> str:
+    """What stays closed after an eviction: not all of the resource, if the holder had it beside others."""
+    if holder.mode == "permit":
+        slots = ", ".join(map(str, holder.slots))
+        return f"Nobody gets {'its slots' if len(holder.slots) > 1 else 'its slot'} {slots} for {how_long}"
+    return f"{'No writer' if holder.mode == 'read' else 'Nobody'} gets it for {how_long}"
+
+
+def _evicted(done: Eviction, victim: Grant, holder: Holder) -> str:
+    closed = f"{nobody_gets(holder, elapsed(done.closed_for))}. " if done.closed_for else ""
     told = "Its holder is told, if it can be reached. " if victim.holder_address else "Its holder cannot be told. "
     return printable(
         f"Evicted {done.owner} with fence {victim.fence}. {closed}{told}A guard that is presented the fence "
@@ -395,9 +406,12 @@ def revoke(url: str | None, namespace: str | None, as_json: bool, request: Revok
         by = note_text(operator(request.by), "--by")
         give_up = None if request.wait is None else seconds(duration(request.wait), "--wait")
         with open_hold(url, namespace) as hold:
-            _revoke(hold, as_json, request, by, give_up)
-    except NotHeld as error:
-        raise CommandEnded(ExitCode.NO, "free", _nobody_to_ask(request), resource=request.name) from error
+            where = place_of(hold, url)
+            meant = request._replace(name=resource_of(hold, where, request.name))
+            try:
+                _revoke(hold, as_json, meant, by, give_up)
+            except NotHeld as error:
+                raise CommandEnded(ExitCode.NO, "free", _nobody_to_ask(meant, where), resource=meant.name) from error
     except LeaseholdError as error:
         raise failed(error) from error
 
@@ -424,9 +438,9 @@ def _revoke(hold: Leasehold, as_json: bool, request: RevokeRequest, by: str, giv
         raise CommandEnded(ExitCode.BUSY, "busy", f"{name} is still held after {elapsed(give_up)}", resource=name)
 
 
-def _nobody_to_ask(request: RevokeRequest) -> str:
+def _nobody_to_ask(request: RevokeRequest, where: str) -> str:
     with_fence = "" if request.fence is None else f" with fence {request.fence}"
-    return f"nobody holds {request.name}{with_fence}: there is nobody to ask"
+    return f"nobody holds {request.name}{with_fence} in {where}: there is nobody to ask{no_pattern(request.name)}"
 
 
 def _released(hold: Leasehold, name: str, asked: set[int], give_up: float) -> bool:

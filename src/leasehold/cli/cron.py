@@ -11,7 +11,7 @@ from typing import Any
 
 from leasehold._core.driver import finish
 from leasehold._core.durations import is_long, ttl_ms
-from leasehold.cli.coordinator import LeaseThread, failed, open_hold, parse_name, warn_of_long_ttl
+from leasehold.cli.coordinator import LeaseThread, failed, open_hold, parse_name, place_of, warn_of_long_ttl
 from leasehold.cli.elect import idle
 from leasehold.cli.output import CommandEnded, ExitCode, Output, printable
 from leasehold.cli.process import Child, Signals
@@ -53,13 +53,15 @@ def _print_history(request: CronRequest) -> int:
         raise InvalidRequest(f"--limit is a number from 1 to {KEPT}: no more runs are kept")
     namespace, kind, ids = parse_name(request.name, request.namespace)
     with open_hold(request.url, namespace, shared=request.shared_store) as hold:
-        runs = finish(history(hold._flavour, hold._results, hold.lock(kind, *ids), request.limit or 0))
+        where, results = place_of(hold, request.url), hold._results
+        hold.ping()  # a wrong URL must fail: the results may lie elsewhere, and know nothing of the store
+        runs = finish(history(hold._flavour, results, hold.lock(kind, *ids), request.limit or 0))
     if request.as_json:
         echo(json.dumps([json_fields(run) for run in runs], indent=2))
     elif runs:
         table(HEADS, [_row(run) for run in runs])
     else:
-        echo(f"Nothing is known of a cron {printable(request.name)}.")
+        echo(f"Nothing is known of a cron {printable(request.name)} in {printable(where)}.")
     return 0 if runs else ExitCode.NO
 
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
-from string import hexdigits
 from typing import Any
 
-from leasehold._core.names import is_digest, parse_name
 from leasehold.cli.coordinator import failed, open_hold, place_of
+from leasehold.cli.log_names import check_digits, found_by_hash, id_hash, no_pattern, parsed
 from leasehold.cli.output import CommandEnded, ExitCode, printable
-from leasehold.cli.terminal import bar, echo, elapsed, json_fields, paint, wrapped
+from leasehold.cli.terminal import bar, echo, elapsed, json_fields, paint, warn, wrapped
 from leasehold.coordinator import Leasehold
 from leasehold.errors import LeaseholdError
 from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
 
-LEAST_DIGITS, MOST_DIGITS = 4, 12  # of a hash
 INDENT = " " * 13  # of what follows a label
 
 
 def inspect(url: str | None, namespace: str | None, name: str, as_json: bool) -> None:
     """Print one resource: by its name, or as messages name it, ``report-export#2cfe7600489b``."""
-    kind, _, digits = name.partition("#")
-    if len(digits) == MOST_DIGITS and set(digits) <= set(hexdigits):
+    named = parsed(name)
+    if named is not None:
+        kind, digits = named
         inspect_hash(url, namespace, digits, as_json, kind)
         return
     try:
@@ -35,25 +34,20 @@ def inspect(url: str | None, namespace: str | None, name: str, as_json: bool) ->
         echo(json.dumps(located(hold, found), indent=2))
     else:
         _print(found, where)
+        if not found.held and (hint := no_pattern(name)):
+            warn(f"nobody holds {name}{hint}")
     _end_if_free([found])
 
 
 def inspect_hash(url: str | None, namespace: str | None, digits: str, as_json: bool, kind: str = "") -> None:
-    """Print the resource whose ids have this hash in the log. It is looked for among all that the store lists."""
-    if not LEAST_DIGITS <= len(digits) <= MOST_DIGITS or not set(digits.lower()) <= set(hexdigits):
-        raise CommandEnded(
-            ExitCode.USAGE, "failed", f"the hash of an id is {MOST_DIGITS} hex digits, or the first of them"
-        )
+    """Print the resources whose ids have this hash in the log."""
     try:
+        check_digits(digits)
         with open_hold(url, namespace) as hold:
-            listed = [one for one in hold.scan() if _has_hash(hold, one, digits.lower())]
-            found = [one for one in listed if not kind or parse_name(one.resource).kind == kind]
             where = place_of(hold, url)
+            found = found_by_hash(hold, where, digits, kind)
     except LeaseholdError as error:
         raise failed(error) from error
-    if not found:
-        text = f"no name in {where} has the hash {digits}: what is free, and has no notes, is not listed there"
-        raise CommandEnded(ExitCode.NO, "unknown", text, id_hash=digits, store=hold.store)
     if as_json:
         for one in found:
             echo(json.dumps(located(hold, one), indent=2))
@@ -78,18 +72,6 @@ def in_use(seen: Inspection) -> bool:
 def located(hold: Leasehold, seen: Inspection) -> dict[str, Any]:
     """The document of a resource, with where it is and how logs name it."""
     return {**document(seen), "id_hash": id_hash(hold, seen), "store": hold.store, "namespace": hold.namespace}
-
-
-def id_hash(hold: Leasehold, seen: Inspection) -> str:
-    """What logs show in place of its ids; empty without ids."""
-    return parse_name(seen.resource, hold._id_key).id_hash
-
-
-def _has_hash(hold: Leasehold, seen: Inspection, digits: str) -> bool:
-    """Ids that were hidden with a key which this process does not have are stored as what logs show of them."""
-    stored = seen.resource.rpartition(":")[2]
-    hidden = is_digest(stored) and stored.startswith(digits)
-    return hidden or id_hash(hold, seen).startswith(digits)
 
 
 def document(seen: Inspection) -> dict[str, Any]:

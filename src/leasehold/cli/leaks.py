@@ -7,7 +7,7 @@ import json
 from leasehold._core.names import check_pattern
 from leasehold.cli.coordinator import failed, open_hold, place_of
 from leasehold.cli.output import CommandEnded, ExitCode, printable
-from leasehold.cli.terminal import echo
+from leasehold.cli.terminal import echo, warn
 from leasehold.errors import LeaseholdError
 
 
@@ -29,6 +29,8 @@ def leaks(url: str | None, namespace: str | None, as_json: bool, pattern: str) -
     elif keys:
         for key in keys:
             echo(printable(key))
+        have = "1 key has" if len(keys) == 1 else f"{len(keys)} keys have"
+        warn(f"{have} no TTL in {where}")  # not among the keys, which another command may read
     else:
         echo(f"No key that matches {printable(pattern)} lacks a TTL in {where}.")
     if keys:

@@ -14,7 +14,8 @@ import click
 from leasehold._core.durations import seconds
 from leasehold.cli.arguments import duration
 from leasehold.cli.coordinator import failed, open_hold, place_of
-from leasehold.cli.inspection import id_hash, in_use, located, row
+from leasehold.cli.inspection import in_use, located, row
+from leasehold.cli.log_names import id_hash
 from leasehold.cli.output import CommandEnded, ExitCode, printable
 from leasehold.cli.terminal import columns_of_terminal, echo, fits, fits_at_once, paint, table_lines
 from leasehold.coordinator import Leasehold

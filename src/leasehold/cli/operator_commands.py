@@ -222,7 +222,8 @@ def audit(url: str | None, namespace: str | None, as_json: bool, name: str, sinc
 @common
 def leaks(url: str | None, namespace: str | None, as_json: bool, pattern: str) -> None:
     """List the keys in Redis that match and have no TTL, of whichever library: a lock that never becomes free after a
-    crash. Leasehold leaves none, and on other stores there can be none. The namespace does not matter.
+    crash. Leasehold leaves none, and on other stores there can be none. The namespace does not matter. Standard
+    error says in which store they are.
 
     \b
     Examples:

@@ -24,6 +24,7 @@ QUESTIONS: dict[str, str] = {
     "runbook": "Is there a runbook for inspecting and clearing a lease?",
 }
 PROTECTS = ("efficiency", "correctness")
+NO_PLACES = ("true", "false", "yes", "no", "y", "n", "on", "off", "none", "todo", "tbd", "unknown", "?", "-")
 Answers = dict[str, "bool | str"]
 
 
@@ -62,5 +63,8 @@ def _checked(found: Mapping[str, Any]) -> Answers:
             raise InvalidRequest(f"protects must be one of {', '.join(PROTECTS)}, not {str(value)[:40]!r}")
         if not isinstance(value, bool) and not (isinstance(value, str) and value.strip()):
             raise InvalidRequest(f"{name} is true, false, or a text, not {str(value)[:40]!r}")
+        if isinstance(value, str) and value.strip().lower() in NO_PLACES:
+            why = "which would count as true: write true or false without quotes, or leave it out if it is not known"
+            raise InvalidRequest(f"{name} is {value.strip()!r} as a text, {why}")
         answers[name] = value
     return answers

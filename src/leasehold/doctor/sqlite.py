@@ -15,6 +15,12 @@ PASSING = ("tmpfs", "ramfs")
 LAYERED = ("overlay", "aufs", "fuse-overlayfs", "fuse.fuse-overlayfs")
 LEAST_FREE = 64 * 1024 * 1024  # bytes
 LARGE_LOG = 64 * 1024 * 1024
+NO_DATABASE = problem(
+    "file",
+    "it is no database",
+    "The store refuses it, and leaves it as it is",
+    "Choose the path of a new file; or move this one away, if a database that was damaged is all that it can be",
+)
 OWNERS = "The file holds owner tokens: who reads one can release or renew that lease, who writes it decides who holds"
 
 
@@ -81,12 +87,12 @@ def _mode(real: str, found: os.stat_result) -> list[Finding]:
     mode, folder = stat.S_IMODE(found.st_mode), os.stat(os.path.dirname(real))
     text = f"its mode is {mode:04o}, its owner has the id {found.st_uid}"
     fix = f"chmod 600 {real}; for several users a group of their own: chmod 660, in a folder with mode 2770"
-    results = []
+    results = _lacking(real, text)
     if mode & (stat.S_IROTH | stat.S_IWOTH):
         may = "write" if mode & stat.S_IWOTH else "read"
         make = problem if mode & stat.S_IWOTH else warning
         results.append(make("permissions", f"{text}: everybody may {may} it", OWNERS, fix))
-    else:
+    elif not results:
         results.append(ok("permissions", text, "", fix))
     open_folder = folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX
     if open_folder:
@@ -100,6 +106,29 @@ def _mode(real: str, found: os.stat_result) -> list[Finding]:
             )
         )
     return results
+
+
+def _lacking(real: str, text: str) -> list[Finding]:
+    """What this user may not do there, and must."""
+    file_rights = {"read": os.R_OK, "write": os.W_OK}
+    missing = [name for name, right in file_rights.items() if not _may(real, right)]
+    what = f"may not {' and '.join(missing)} it" if missing else ""
+    if not missing and not _may(os.path.dirname(real), os.W_OK | os.X_OK):
+        what = "may not make files in its folder, as SQLite must"
+    if not what:
+        return []
+    return [
+        problem(
+            "permissions",
+            f"{text}: this user, with the id {os.geteuid()}, {what}",
+            "No lease can be taken by this user",
+            "Run as its owner; or share it with a group that this user is in: mode 660, in a folder with mode 2770",
+        )
+    ]
+
+
+def _may(place: str, rights: int) -> bool:
+    return os.access(place, rights, effective_ids=True)
 
 
 def _space(real: str) -> list[Finding]:
@@ -143,6 +172,8 @@ def _contents(real: str) -> list[Finding]:
         finally:
             connection.close()
     except (sqlite3.Error, OSError) as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
+            return [NO_DATABASE]
         return [unseen("file", "its contents", str(error))]
     found = [ok("version", f"SQLite {sqlite3.sqlite_version}, journal mode {mode}")]
     if health != "ok":

@@ -81,7 +81,7 @@ def test_a_command_at_each_tick(desk: Desk) -> None:
     assert head.split() == ["TICK", "OUTCOME", "STARTED", "LASTED", "BY", "WHAT"]
     assert row.split()[2] in ("CET", "CEST") and row.split()[3] == "error"
     unknown = desk.run("cron", "--history", "other")
-    assert (unknown.returncode, unknown.stdout) == (1, "Nothing is known of a cron other.\n")
+    assert unknown.returncode == 1 and unknown.stdout.startswith("Nothing is known of a cron other in ")
 
 
 @slow

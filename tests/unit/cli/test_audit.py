@@ -181,8 +181,9 @@ def test_keys_without_an_end(stage: Stage, redis_url: str) -> None:
         client.set("lock:\x1b[31m", "x")
         client.set("lock:ends", "x", px=60000)
         client.set("celery:theirs", "x")
-    assert stage.run("leaks") == (1, "lock:\\x1b[31m\nlock:theirs\n", "")
-    assert stage.run("leaks", "--pattern", "celery*") == (1, "celery:theirs\n", "")
+    assert stage.run("leaks") == (1, "lock:\\x1b[31m\nlock:theirs\n", f"leasehold: 2 keys have no TTL in {redis_url}\n")
+    one = f"leasehold: 1 key has no TTL in {redis_url}\n"
+    assert stage.run("leaks", "--pattern", "celery*") == (1, "celery:theirs\n", one)
     done = stage.run("leaks", "--json")
     assert (done.code, done.document()) == (1, ["lock:\x1b[31m", "lock:theirs"])
 

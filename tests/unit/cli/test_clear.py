@@ -115,11 +115,27 @@ def test_a_guard_that_is_no_table_is_shown_as_it_is(stage: Stage) -> None:
 # ---------------------------------------------------------------- evict
 
 
+def test_what_stays_closed(stage: Stage) -> None:
+    """Beside others it is not all of the resource: the slots of a permit, and after a reader only writers wait."""
+    pool = stage.hold.semaphore("job", 7, limit=4, ttl=30, renew=False)
+    one, two = pool.acquire(), pool.acquire(permits=2)
+    assert one and two
+    for fence, what in ((one.fence, "Nobody gets its slot 0 for"), (two.fence, "Nobody gets its slots 1, 2 for")):
+        done = cleared(stage, "--force", "--expect-fence", str(fence), answer="y\n")
+        assert done.code == 0 and f"? {what} 30s." in done.err and f"{what} 30s." in done.out
+    assert pool.try_acquire() is not None
+    reader = stage.hold.rwlock("catalogue").read(ttl=30, renew=False).acquire()
+    assert reader is not None
+    done = stage.run("clear", "catalogue", "--reason", "it hangs", "--force", "--yes")
+    assert done.code == 0 and "No writer gets it for 30s." in done.out
+    assert stage.hold.rwlock("catalogue").read().try_acquire() is not None
+
+
 def test_it_asks_and_evicts(stage: Stage) -> None:
     """The question names the holder; the fence goes up, the door stays closed, the holder learns of it."""
     lease = listening(stage, held(stage))
     done = cleared(stage, answer="y\n")
-    assert (done.code, f"Evict {ME} (fence {lease.fence}) from job:7? It stays closed for 10s." in done.err) == (
+    assert (done.code, f"Evict {ME} (fence {lease.fence}) from job:7? Nobody gets it for 10s." in done.err) == (
         0,
         True,
     )
@@ -195,10 +211,11 @@ def test_one_of_several(stage: Stage) -> None:
 
 def test_nobody_holds_it(stage: Stage) -> None:
     """There is nothing to clear; a door that is still closed is named."""
-    assert (done := cleared(stage, "--yes")).code == 1 and done.err == "leasehold: nobody holds job:7\n"
+    done = cleared(stage, "--yes")
+    assert (done.code, done.err) == (1, "leasehold: nobody holds job:7 in memory://console\n")
     held(stage)
     cleared(stage, "--yes")
-    assert cleared(stage, "--yes").err == "leasehold: nobody holds job:7; it is closed for 10s\n"
+    assert cleared(stage, "--yes").err == "leasehold: nobody holds job:7 in memory://console; it is closed for 10s\n"
 
 
 def test_a_holder_that_renewed_lately_is_left_alone(stage: Stage) -> None:
@@ -414,10 +431,13 @@ def test_it_is_released_when_asked(stage: Stage, monkeypatch: pytest.MonkeyPatch
 def test_there_is_nobody_to_ask(stage: Stage) -> None:
     """1, and a sentence with the name as it was typed; a wrong fence is the same."""
     done = stage.run("revoke", "job:7")
-    assert (done.code, done.err) == (1, "leasehold: nobody holds job:7: there is nobody to ask\n")
+    assert (done.code, done.err) == (1, "leasehold: nobody holds job:7 in memory://console: there is nobody to ask\n")
     lease = held(stage, 0)
     done = stage.run("revoke", "job:7", "--fence", str(lease.fence + 1))
-    assert (done.code, f"nobody holds job:7 with fence {lease.fence + 1}: " in done.err) == (1, True)
+    assert (done.code, f"nobody holds job:7 with fence {lease.fence + 1} in memory://console: " in done.err) == (
+        1,
+        True,
+    )
     assert stage.run("revoke", "job:7", "--reason", "two\nlines").code == 2
     assert stage.run("revoke", "job:7", "--fence", "-1").code == 2
     assert stage.run("revoke", "job:7", "--wait", "soon").code == 2

@@ -16,6 +16,7 @@ import leasehold
 from leasehold import Inspection, InvalidRequest, Leasehold, LeaseholdError, StoreUnavailable
 from leasehold.cli.clear import operator
 from leasehold.cli.top import overview, screen
+from leasehold.cli.top.actions import revoke
 from leasehold.cli.top.screen import Top
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -224,6 +225,28 @@ async def test_revoke(stage: Stage) -> None:
     assert stage.hold.inspect("job").held
 
 
+async def test_several_holders(stage: Stage) -> None:
+    """All of them are asked; which of them is evicted, the screen cannot know."""
+    pool = stage.hold.semaphore("pool", limit=3, ttl=30, renew=False)
+    permits = [pool.acquire(), pool.acquire()]
+    async with playing(stage) as pilot:
+        await stage.shows("acme/pool ")
+        await pilot.press("c")
+        await stage.shows("Several hold it")
+        await stage.shows("leasehold clear acme/pool")
+        await pilot.press("r")
+        await stage.shows("Ask all 2 holders to release acme/pool?")
+        await pilot.press("y")
+        await stage.shows("of the 2 holders of acme/pool are asked")
+        assert len(stage.hold.inspect("pool").holders) == 2
+        asked = {note.fence for note in stage.hold.inspect("pool").notes if note.event == "asked"}
+        first, second = [permit for permit in permits if permit is not None]
+        assert asked == {first.fence, second.fence}
+        assert first.release()
+    assert "Not asked" not in revoke(stage.hold, "pool", [first.fence, second.fence])
+    assert revoke(stage.hold, "pool", [first.fence]).startswith("Not asked: ")
+
+
 async def test_clear(stage: Stage) -> None:
     """It needs a reason, and a second enter when the holder renewed lately; the audit trail says who, and why."""
     lease = stage.hold.lock("job", ttl=30, renew=False).acquire()
@@ -236,7 +259,7 @@ async def test_clear(stage: Stage) -> None:
         await stage.shows("it seems alive, and works")
         assert stage.hold.inspect("job").held
         await pilot.press("enter")
-        await stage.shows("no longer holds acme/job, which stays closed for 30s.")
+        await stage.shows("no longer holds acme/job. Nobody gets it for 30s.")
         await stage.shows("1 closed")
     (note,) = stage.hold.inspect("job").notes
     assert (note.event, note.fence, note.reason) == ("evicted", lease.fence, "frozen")
@@ -253,7 +276,7 @@ async def test_clear_of_a_silent_holder(stage: Stage) -> None:
         assert stage.hold.inspect("job").held
         await pilot.press("c")
         await stage.gives("gone")
-        await stage.shows("which stays closed for 15s.")
+        await stage.shows("Nobody gets it for 15s.")
     assert lease is not None and lease.state == "lost"
 
 

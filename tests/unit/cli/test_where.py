@@ -258,3 +258,81 @@ def test_one_long_name_costs_the_others_nothing(url: str, monkeypatch: pytest.Mo
         found = typed("ls", "--url", url).out.splitlines()
     assert [line for line in found if not line.startswith(" ")][1:] == ["RESOURCE", "job:7", f"job:{'x' * 100}"]
     assert len(found) == 7
+
+
+# ---------------------------------------------------------------- a name out of a log
+
+
+def test_operators_type_the_name_that_a_log_has(hold: Leasehold, url: str) -> None:
+    """``clear``, ``revoke`` and ``audit`` mean the resource with that hash; nobody is told that it is free."""
+    name, reason = "report#2cfe7600489b", ["--reason", "moved", "--yes", "--url", url]
+    lease = hold.lock("report", 42, ttl=60).acquire()
+    until(lambda: typed("revoke", name, "--reason", "asked", "--url", url).code == 0, "it was asked")
+    done = typed("clear", name, *reason)
+    assert (done.code, done.out.splitlines()[0]) == (75, "report:42") and "renewed" in done.err
+    done = typed("clear", name, "--force", *reason)
+    assert done.code == 0 and "Evicted " in done.out
+    assert lease is not None and lease.lost.wait(10)
+    found = typed("audit", "report#2cfe7600489b", "--json", "--url", url).document()
+    assert [(one["resource"], one["reason"]) for one in found] == [("report:42", "moved"), ("report:42", "asked")]
+
+
+@each("command", [["clear", "--reason", "x", "--yes"], ["revoke"], ["audit"], ["inspect"]])
+def test_a_name_out_of_a_log_that_no_resource_has(command: list[str], url: str) -> None:
+    """That is not the same as a resource that nobody holds."""
+    name, *more = command
+    done = typed(name, "report#0123456789ab", *more, "--url", url)
+    assert done.code == 1 and done.err.startswith(f"leasehold: no name in {url} has the hash 0123456789ab: ")
+
+
+def test_a_name_out_of_a_log_with_its_namespace(url: str) -> None:
+    """As ``ls`` shows the rest of the name."""
+    with leasehold.connect(url, namespace="acme") as hold, hold.lock("report", 42) as lease:
+        digits = lease.log_context()["id_hash"]
+        for name in (f"report#{digits}", f"acme/report#{digits}"):
+            done = typed("inspect", name, "--url", url)
+            assert (done.code, done.out.splitlines()[0]) == (0, "acme/report:42")
+        assert typed("inspect", f"other/report#{digits}", "--url", url).code == 1
+
+
+def test_a_name_out_of_a_log_that_means_several(hold: Leasehold, url: str) -> None:
+    """A lease is taken from one holder: which, the operator says."""
+    other = "2cfe7600489b" + 20 * "0"  # might be an id that somebody has hidden
+    with hold.lock("report", 42), hold.lock("report", other):
+        done = typed("clear", "report#2cfe7600489b", "--reason", "x", "--yes", "--force", "--url", url)
+        assert done.code == 2 and f"report:{other}, report:42" in done.err
+        assert len(list(hold.scan("report:*"))) == 2 == len([one for one in hold.scan() if one.held])
+
+
+@each("command", [["clear", "--reason", "x", "--yes"], ["revoke"], ["inspect"]])
+def test_a_pattern_in_place_of_a_name(command: list[str], hold: Leasehold, url: str) -> None:
+    """What matches may be held: that nobody holds the pattern itself is only half of the answer."""
+    name, *more = command
+    with hold.lock("report", 42):
+        done = typed(name, "report:*", *more, "--url", url)
+    assert done.code == 1 and "not a pattern: `leasehold ls 'report:*'` lists what matches" in done.err
+
+
+# ---------------------------------------------------------------- nothing was found, and where
+
+
+@each(
+    "command",
+    [
+        ["clear", "job", "--reason", "x", "--yes"],
+        ["revoke", "job"],
+        ["cron", "--history", "job"],
+    ],
+)
+def test_nothing_is_there_says_where(command: list[str], url: str) -> None:
+    """Whoever looks into the wrong store, or namespace, must see it: "nobody holds it" would end the search."""
+    done = typed(*command, "--namespace", "acme", "--url", url)
+    assert done.code == 1 and f" in {url}, namespace acme" in done.out + done.err
+
+
+def test_the_history_of_a_cron_in_a_store_that_cannot_be(tmp_path: Path) -> None:
+    """A folder is no store: that is no cron of which nothing is known, and nothing is made beside it."""
+    (tmp_path / "folder").mkdir()
+    done = typed("cron", "--history", "job", "--url", f"sqlite:///{tmp_path}/folder")
+    assert done.code == 69 and "is a folder" in done.err
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]

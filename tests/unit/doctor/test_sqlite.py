@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,30 @@ def test_a_file_for_everybody(path: Path, mode: int, severity: str, may: str) ->
     path.chmod(mode)
     finding = only(examined(f"sqlite:///{path}"), "permissions")
     assert finding.severity == severity and f"everybody may {may} it" in finding.text and "chmod 600" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("place", "mode", "lacking"),
+    [("file", 0o600, "read and write it"), ("file", 0o644, "write it"), ("folder", 0o755, "make files")],
+)
+def test_a_file_of_another_user(
+    place: str, mode: int, lacking: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mode is in order, and nothing works for this user: that is a problem, with what to do."""
+    path.chmod(mode if place == "file" else 0o660)
+    path.parent.chmod(mode if place == "folder" else 0o2770)
+    monkeypatch.setattr(sqlite, "_may", others_may)
+    seen = found(examined(f"sqlite:///{path}"), "permissions")
+    finding = seen["problem"]
+    assert "ok" not in seen and lacking in finding.text and "2770" in finding.fix
+
+
+def others_may(place: str, wanted: int) -> bool:
+    """What the kernel would answer a user who is in the group of a folder or file with mode 66x or 277x, and else is
+    anybody."""
+    mode = Path(place).stat().st_mode
+    granted = (mode >> 3 if mode & stat.S_IWGRP else mode) & 0o7
+    return wanted & granted == wanted
 
 
 def test_a_folder_for_everybody(path: Path) -> None:
@@ -88,7 +113,8 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     place.write_text("hello " * 1000)
     place.chmod(0o600)
     seen = examined(f"sqlite:///{place}")
-    assert seen.trial is None and "its contents cannot be seen" in only(seen, "file").text
+    assert seen.trial is None and seen.report.reachable
+    assert (only(seen, "file").severity, only(seen, "file").text) == ("problem", "it is no database")
     assert place.read_text().startswith("hello")
 
 

@@ -3,6 +3,7 @@ a message. A store that is away is a line: the last picture stays."""
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from typing import ClassVar
@@ -16,6 +17,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import DataTable, Footer, Input, Static
 
+from leasehold.cli.clear import nobody_gets
 from leasehold.cli.inspection import in_use
 from leasehold.cli.liveness import renewed_lately
 from leasehold.cli.output import printable
@@ -330,18 +332,19 @@ class Top(App[None]):
     # ------------------------------------------------------------ what operators do
 
     def action_revoke(self) -> None:
-        """Ask the holder of what is selected to release it."""
+        """Ask the holder of what is selected to release it; all of them, if there are several."""
         one = self._selected()
         if one is None or one.holder is None:
             self._say("Nobody holds it: there is nobody to ask.")
             return
         self._say("")
-        resource, fence, owner = one.resource, one.holder.fence, printable(one.holder.owner)
-        text = f"Ask {owner} to release {printable(resource)}?\nIt may go on; c takes the lease away."
+        resource, fences = one.resource, [holder.fence for holder in one.holders]
+        owners = printable(one.holder.owner) if len(fences) == 1 else f"all {len(fences)} holders"
+        text = f"Ask {owners} to release {printable(resource)}?\nIt may go on; c takes the lease away."
 
         def answered(answer: bool | None) -> None:
             if answer:
-                self._act(lambda: actions.revoke(self._hold, resource, fence))
+                self._act(lambda: actions.revoke(self._hold, resource, fences))
 
         self.push_screen(AskRevoke(text), answered)
 
@@ -351,19 +354,23 @@ class Top(App[None]):
         if one is None or one.holder is None:
             self._say("Nobody holds it: there is nothing to clear.")
             return
+        if len(one.holders) > 1:
+            name = shlex.quote(printable(one.resource))
+            self._say(f"Several hold it, and i shows their fences: leasehold clear {name} --expect-fence FENCE")
+            return
         self._say("")
         holder, resource, fence = one.holder, one.resource, one.holder.fence
         text = (
             f"Take {printable(resource)} away from {printable(holder.owner)} (fence {fence})?\n"
-            f"Its lease ends in {elapsed(holder.expires_in)} by itself unless it is renewed. The resource stays closed "
-            "for that long in any case, because the holder may go on working."
+            f"Its lease ends in {elapsed(holder.expires_in)} by itself unless it is renewed. "
+            f"{nobody_gets(holder, 'that long')} in any case, because the holder may go on working."
         )
         renewed = holder.ttl - holder.expires_in
         alive = f"Its holder renewed it {elapsed(renewed)} ago" if renewed_lately(holder) else ""
 
         def answered(reason: str | None) -> None:
             if reason:
-                self._act(lambda: actions.clear(self._hold, resource, fence, reason))
+                self._act(lambda: actions.clear(self._hold, resource, holder, reason))
 
         self.push_screen(AskClear(text, alive), answered)
 
