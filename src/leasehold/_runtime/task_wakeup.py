@@ -54,42 +54,40 @@ class TaskWakeup:
 
     async def sleep_with(self, others: SharedTimer) -> None:
         """Until it is woken, or the timer that it shares with others wakes it."""
-        others.add(self)
+        others.sleeping[self] = others.round
+        if not others.runs:
+            others.start()
         try:
             if not self._woken:  # as above: another coroutine for these lines would be a fiftieth of a turn
                 self._future = self.loop.create_future()
                 await self._future
             self._woken = False
         finally:
-            others.discard(self)
+            others.sleeping.pop(self, None)
 
 
 class SharedTimer:
     """Wakes each task of one loop that has slept for its period, and not yet for two."""
 
-    __slots__ = ("_loop", "_period", "_round", "_sleeping", "runs")
+    __slots__ = ("_loop", "_period", "round", "runs", "sleeping")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, period: float) -> None:
         self._loop = loop
         self._period = period
-        self._sleeping: dict[TaskWakeup, int] = {}  # the round in which each fell asleep
-        self._round = 0
+        self.sleeping: dict[TaskWakeup, int] = {}  # the round in which each fell asleep
+        self.round = 0
         self.runs = False
 
-    def add(self, one: TaskWakeup) -> None:
-        self._sleeping[one] = self._round
-        if not self.runs:
-            self.runs = True
-            self._loop.call_later(self._period, self._ring)
-
-    def discard(self, one: TaskWakeup) -> None:
-        self._sleeping.pop(one, None)
+    def start(self) -> None:
+        """One sleeps: it is to ring."""
+        self.runs = True
+        self._loop.call_later(self._period, self._ring)
 
     def _ring(self) -> None:
-        due = [one for one, began in self._sleeping.items() if began < self._round]
-        self._round += 1
-        self.runs = bool(self._sleeping)
+        due = [one for one, began in self.sleeping.items() if began < self.round]
+        self.round += 1
+        self.runs = bool(self.sleeping)
         if self.runs:
-            self._loop.call_later(self._period, self._ring)
+            self.start()
         for one in due:
             one.awaken()
