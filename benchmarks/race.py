@@ -2,9 +2,9 @@
 a handoff takes, and checks at the same time that two parties are never inside together and that fences grow.
 
 Nothing is done inside, and a party that has released claims again at once: fairness means that it then waits its turn.
-The score board is shared memory that only the holder touches: it is itself a test of the lock. Fifty times a second the
-holder stays for a moment: a turn alone is so short that a second thread inside would hardly ever be noticed. By time and
-not by turns, so that it costs a quick lock no more than a slow one."""
+The score board is shared memory that only the holder touches: it is itself a test of the lock. Fifty times a second
+the holder stays for a moment: a turn alone is so short that a second thread inside would hardly ever be noticed. That
+goes by time and not by turns, so that it costs a quick lock no more than a slow one."""
 
 from __future__ import annotations
 

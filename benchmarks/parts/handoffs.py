@@ -33,7 +33,7 @@ KINDS = (ACROSS, FIRST, FURTHER)
 BOUND = "64 threads of one process and 8 other processes on one lock"
 LOCAL, REMOTE = range(1, 65), range(65, 73)  # the parties of the latter
 REMOTE_WAIT, LOCAL_WAIT = f"{WAIT_SHARES}, of the 8", f"{WAIT_SHARES}, of the 64"
-PASSES = (MOST_PASSES // 4, MOST_PASSES // 2, MOST_PASSES, 2 * MOST_PASSES)
+PASSES = (MOST_PASSES // 8, MOST_PASSES // 4, MOST_PASSES // 2, MOST_PASSES, 2 * MOST_PASSES)
 SUMMARY = "Handoffs/s, threads of one process on one lock"
 GROWTH, GROWTH_UNIT = "Cost of more waiters", f"{COMMANDS}, 64 threads ÷ 16"
 

@@ -205,7 +205,6 @@ async def prepare(
     background. ``tells``: the store can tell of claims that have to wait."""
     decision = cohort.decide(holding, now, floor(), lingers)
     if decision == ASK:
-        tells = tells and lingers
         renew = holding.begin_reservation(cohort.asks(), now, tells)
         if renew is None:
             return False

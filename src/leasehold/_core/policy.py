@@ -32,7 +32,7 @@ MOST_AHEAD = 1  # a waiter need only know whether it is first; counting all woul
 SHORT_BEAT_MS = 5  # no waiter beats more often than this
 
 
-MOST_PASSES = 128  # of a lease from one waiter of a process to the next, before the store is asked again
+MOST_PASSES = 256  # of a lease from one waiter of a process to the next, before the store is asked again
 PASS_SECONDS = 0.1  # and for how long: others who wait elsewhere wait that much longer, at most, besides their turn
 
 LONGEST_REST = 60.0  # seconds before a candidate that loses one term after the other stands again

@@ -2,9 +2,9 @@
 
 A ``threading.Lock`` is released with the interpreter in hand: the thread that it wakes finds the interpreter taken,
 sleeps once more, and is woken a second time. A write to a descriptor gives the interpreter away first, so the thread
-that is woken can run at once. It sleeps in an epoll that reports each write once, so that it need not read: a read would
-give the interpreter away once more, and another thread may take it. Where there is no descriptor for it, a lock does the
-same, more slowly.
+that is woken can run at once. It sleeps in an epoll that reports each write once, so that it need not read: a read
+would give the interpreter away once more, and another thread may take it. Where there is no descriptor for it, a lock
+does the same, more slowly.
 
 A thread keeps its descriptors for its next wait. They are closed when neither the thread nor anybody who may still wake
 it refers to them: a write never goes to a descriptor that has become another file.

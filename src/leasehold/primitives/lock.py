@@ -122,13 +122,9 @@ class Lock(BaseLock):
         events = self._acquire_events(wait) if engine.observers.active() else None
         place = self._join(wait, thread, events) if engine.cohorts and ticket is None else None
         if place is not None:
-            try:  # here, and not in a method of its own, which would be another step for each turn
-                held = place.wait(engine)
-                if held is not None:
-                    return self._lease_class(engine, self._take_up(held, place, thread, events))
-            except BaseException as error:
-                self._leave_cohort(place, error, events)
-                raise
+            passed = self._wait_in_cohort(place, thread, events)
+            if passed is not None:
+                return passed
             wait = place.wait_left(engine)
         connection = engine.connections.borrow()
         borrowed = [connection]
@@ -157,6 +153,17 @@ class Lock(BaseLock):
                 except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
                     self._finish(attempt, borrowed)
                     raise
+            raise
+
+    def _wait_in_cohort(
+        self, place: WaitingThread, thread: threading.Thread, events: AcquireEvents | None
+    ) -> Lease | None:
+        """Wait behind others of this process. The lease that was passed on; None: it is to claim for them."""
+        try:
+            held = place.wait(self._engine)
+            return None if held is None else self._lease_class(self._engine, self._take_up(held, place, thread, events))
+        except BaseException as error:
+            self._leave_cohort(place, error, events)
             raise
 
     def _claim(
@@ -286,14 +293,9 @@ class AsyncLock(BaseLock):
         loop = task.get_loop()
         place = self._join(wait, task, events) if engine.cohorts and ticket is None else None
         if place is not None:
-            try:
-                held = await place.wait(engine)
-                if held is not None:
-                    taken = self._take_up(held, place, task, events)
-                    return self._lease_class(engine, taken, self._driver, loop)
-            except BaseException as error:
-                self._leave_cohort(place, error, events)
-                raise
+            passed = await self._wait_in_cohort(place, task, events)
+            if passed is not None:
+                return passed
             wait = place.wait_left(engine)
         connection = self._driver.connection(loop)  # all tasks of the loop share it: there is nothing to give back
         plain = events is None and ticket is None and place is None
@@ -322,6 +324,20 @@ class AsyncLock(BaseLock):
                 except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
                     self._finish(attempt)
                     raise
+            raise
+
+    async def _wait_in_cohort(
+        self, place: WaitingTask, task: asyncio.Task[Any], events: AcquireEvents | None
+    ) -> AsyncLease | None:
+        """Wait behind others of this process. The lease that was passed on; None: it is to claim for them."""
+        try:
+            held = await place.wait(self._engine)
+            if held is None:
+                return None
+            taken = self._take_up(held, place, task, events)
+            return self._lease_class(self._engine, taken, self._driver, task.get_loop())
+        except BaseException as error:
+            self._leave_cohort(place, error, events)
             raise
 
     async def _claim(

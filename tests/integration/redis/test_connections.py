@@ -16,7 +16,7 @@ import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold._core.ops import Inspect, View
 from leasehold._core.policy import beat_every_ms
-from leasehold.stores.redis import RedisStore, connection, loop_connection
+from leasehold.stores.redis import RedisStore, connection, loop_connection, sockets
 from tests.integration.redis.impostor import bulk
 from tests.support.redis.stage import SLACK, THREADS_ONLY, Stage, ask, give_back, losses, now
 from tests.support.waiting import PATIENCE, until
@@ -264,3 +264,23 @@ async def test_a_server_that_stalls_in_the_handshake(tmp_path: Path) -> None:
         gc.collect()
         await asyncio.sleep(0)
     assert not reported
+
+
+# ---------------------------------------------------------------- replies that take a while
+
+
+@THREADS_ONLY
+@pytest.mark.parametrize("slice_seconds", [0.05, 10.0], ids=["in slices", "by a poll"])
+def test_a_reply_is_waited_for(stage: Stage, slice_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read waits by itself for a short while, again and again: a reply that takes longer arrives all the same, and one
+    that takes too long ends the wait when its time is over."""
+    monkeypatch.setattr(sockets, "SLICE", slice_seconds)
+    store = RedisStore(stage.url)
+    one: Any = store.connection()
+    assert one.execute_command(("BLPOP", "nothing", "0.2"), PATIENCE) is None
+    began = time.monotonic()
+    with pytest.raises(OutcomeUnknown):
+        one.execute_command(("BLPOP", "nothing", "10"), 0.3)
+    assert 0.3 <= time.monotonic() - began < 5
+    one.close()
+    store.close()

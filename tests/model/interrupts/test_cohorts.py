@@ -60,7 +60,7 @@ LINGERING: list[Callable[..., Any]] = [
 WAITING: list[Callable[..., Any]] = [
     BaseLock._join,
     cohorts.LocalCohort.join,
-    Lock._acquire,
+    Lock._wait_in_cohort,
     cohorts.wait_on_thread,
     cohorts._look,
     cohorts._take,

@@ -237,8 +237,10 @@ def test_others_elsewhere_get_their_turn(stage: Stage) -> None:
     other.close()
 
 
-def test_passing_stops_after_a_while(stage: Stage) -> None:
-    """Holders who take long: the store is asked at each release, and others who wait elsewhere come next."""
+def test_passing_stops_after_a_while(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Holders who take long, and a store that cannot tell of others: it is asked at each release, and others who wait
+    elsewhere come next."""
+    monkeypatch.setattr(stage.hold._engine.watchdog, "hears", lambda: False)
     hands = stage.begin(2)
     hands[0].let_go()
     hands[1].has_it()
@@ -259,6 +261,31 @@ def test_passing_stops_after_a_while(stage: Stage) -> None:
     stage.crew.end()
     remote.end()
     other.close()
+
+
+def test_passing_stops_when_the_store_says_that_others_wait(stage: Stage) -> None:
+    """A claim elsewhere that comes between two questions need not wait for the next one: each who waits here by then
+    gets one turn, and nobody who comes later."""
+    until(stage.hold._engine.watchdog.hears, "it can be told")
+    hands = stage.begin(4)
+    hands[0].let_go()  # the store is asked: nobody else waits
+    cohort = hands[1].has_it()._held.cohort
+    assert not cohort._others
+    with leasehold.connect(stage.spy) as other:
+        remote = Crew(other, ttl=TTL)
+        (there,) = remote.come()
+        until(lambda: cohort._others, "it was told")
+        (late,) = stage.crew.come()
+        for here, following in pairwise(hands[1:]):
+            here.let_go()
+            following.has_it()
+        hands[3].let_go()
+        assert there.has_it().state == "held" and late.lease is None
+        assert len(stage.reservations()) == 1
+        there.let_go()
+        assert late.has_it().state == "held"
+        late.let_go()
+        remote.end()
 
 
 # ---------------------------------------------------------------- what ends between two passes

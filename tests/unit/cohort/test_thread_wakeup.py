@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +29,11 @@ def nothing_kept() -> Iterator[None]:
     thread_wakeup._kept.wakeup = None
     yield
     thread_wakeup._kept.wakeup = None
+
+
+def open_files() -> int:
+    """How many descriptors this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def asleep_until_woken(wakeup: DescriptorWakeup | LockWakeup) -> threading.Thread:
@@ -88,7 +96,7 @@ def test_a_descriptor_is_closed_with_its_last_reference() -> None:
         known.append(thread_wakeup.take())
         thread_wakeup.give_back(known[0])
 
-    before = len(thread_wakeup._opened)
+    before, open_before = len(thread_wakeup._opened), open_files()
     thread = threading.Thread(target=wait)
     thread.start()
     thread.join()
@@ -97,6 +105,7 @@ def test_a_descriptor_is_closed_with_its_last_reference() -> None:
     known.clear()
     gc.collect()
     assert len(thread_wakeup._opened) == before
+    assert open_files() <= open_before, "its epoll is closed, too"
 
 
 def test_a_process_with_many_waiters_uses_locks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +115,18 @@ def test_a_process_with_many_waiters_uses_locks(monkeypatch: pytest.MonkeyPatch)
     assert (type(first), type(second)) == (DescriptorWakeup, LockWakeup)
 
 
-def test_a_process_without_descriptors_uses_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No descriptor is left: waiting works all the same."""
+@pytest.mark.parametrize("missing", [(os, "eventfd"), (select, "epoll")], ids=["none is left", "one is left"])
+def test_a_process_without_descriptors_uses_locks(missing: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor is left, or one where two are needed: waiting works all the same, and nothing stays open."""
 
     def none_left(*_: object) -> int:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(os, "eventfd", none_left)
+    before = len(thread_wakeup._opened)
+    monkeypatch.setattr(*missing, none_left)
     assert type(thread_wakeup.take()) is LockWakeup
+    gc.collect()
+    assert len(thread_wakeup._opened) == before
 
 
 def test_a_system_without_eventfd_uses_locks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -291,8 +291,8 @@ def _open(target: Target, give_up: float) -> socket.socket:
 
 
 def _reads_wait(sock: socket.socket) -> bool:
-    """Let a read wait by itself, for a SLICE. Not with TLS, which reads ahead, nor with the sockets of gevent, which wait
-    in their own way."""
+    """Let a read wait by itself, for a SLICE. Not with TLS, which reads ahead, nor with the sockets of gevent, which
+    wait in their own way."""
     if sys.platform != "linux" or type(sock).__module__ != "socket":
         return False
     try:
