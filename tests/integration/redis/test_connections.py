@@ -272,8 +272,8 @@ async def test_a_server_that_stalls_in_the_handshake(tmp_path: Path) -> None:
 @THREADS_ONLY
 @pytest.mark.parametrize("slice_seconds", [0.05, 10.0], ids=["in slices", "by a poll"])
 def test_a_reply_is_waited_for(stage: Stage, slice_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read waits by itself for a short while, again and again: a reply that takes longer arrives all the same, and one
-    that takes too long ends the wait when its time is over."""
+    """A read waits by itself for a short while, again and again: a reply that takes longer arrives all the same, and
+    one that takes too long ends the wait when its time is over."""
     monkeypatch.setattr(sockets, "SLICE", slice_seconds)
     store = RedisStore(stage.url)
     one: Any = store.connection()
