@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import mmap
+import random
 import statistics
 import tempfile
 import time
@@ -35,6 +36,7 @@ AsyncPeer = Callable[[str], AbstractAsyncContextManager[AsyncLocks]]
 INSIDE, LAST, HANDOFFS, FENCE, BROKEN, STOP, RELEASED, TAKEN, STAYED = range(9)
 HANDOFFS_PER_S, TURNS_PER_S, FAIRNESS, COMMANDS = "handoffs/s", "turns/s", "fairness", "commands a handoff"
 SERVER_US, WAIT_SHARES = "Redis CPU, µs a handoff", "wait p99, × fair share"
+VISIT_EVERY = (0.004, 0.008)  # seconds between two visits
 MOST = 1_100  # parties, counted from 1
 TURNS, READY, JOURNAL = MOST, 2 * MOST, 3 * MOST
 JOURNAL_WORDS = 1 << 16  # the latest handoffs; then of the latest turns how long each waited, and whose it was
@@ -63,9 +65,10 @@ class Result(NamedTuple):
         """Also those that the same party had again."""
         return self.parties * 1e6 / self.share_us
 
-    def wait_shares(self, whose: Container[int] = range(MOST)) -> float:
+    def wait_shares(self, whose: Container[int] = range(MOST), percent: int = 99) -> float:
         """How long these parties wait at p99, in units of the fair share."""
-        return statistics.quantiles([us for party, us in self.waits if party in whose], n=100)[98] / self.share_us
+        waits = [us for party, us in self.waits if party in whose]
+        return statistics.quantiles(waits, n=100)[percent - 1] / self.share_us
 
 
 class Broken(RuntimeError):
@@ -171,6 +174,22 @@ def run_crew(path: Path, crew: range, peer: Peer, place: str, fenced: bool) -> N
             return
         with ThreadPoolExecutor(len(crew)) as pool:
             list(pool.map(lambda me: take_turns(board, me, locks, fenced), crew))
+
+
+def run_visited(path: Path, crew: range, peer: Peer, place: str, fenced: bool) -> None:
+    """The same, but a party that is alone in its process only comes now and then."""
+    if len(crew) > 1:
+        run_crew(path, crew, peer, place, fenced)
+        return
+    board, (me,) = Board(path), crew
+    with peer(place) as locks:
+        gc.collect()
+        board[READY + me] = 1
+        while not board[STOP]:
+            claimed = time.monotonic_ns()
+            with locks(1) as lease:
+                board.turn(me, lease.fence if fenced else 0, claimed)
+            time.sleep(random.uniform(*VISIT_EVERY))
 
 
 def run_tasks(path: Path, crew: range, peer: AsyncPeer, place: str, fenced: bool) -> None:

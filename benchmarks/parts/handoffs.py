@@ -32,6 +32,7 @@ ACROSS, FIRST, FURTHER = "to another process", "first within a process", "furthe
 KINDS = (ACROSS, FIRST, FURTHER)
 BOUND = "64 threads of one process and 8 other processes on one lock"
 LOCAL, REMOTE = range(1, 65), range(65, 73)  # the parties of the latter
+VISITED = "64 threads of one process on one lock, and another process that comes now and then"
 REMOTE_WAIT, LOCAL_WAIT = f"{WAIT_SHARES}, of the 8", f"{WAIT_SHARES}, of the 64"
 PASSES = (MOST_PASSES // 8, MOST_PASSES // 4, MOST_PASSES // 2, MOST_PASSES, 2 * MOST_PASSES)
 SUMMARY = "Handoffs/s, threads of one process on one lock"
@@ -154,6 +155,24 @@ def bound(setup: Setup) -> Result:
     return Result(rows)
 
 
+def visited(setup: Setup) -> Result:
+    """What somebody waits who comes while a crowd has passed a lease on for long: nobody knew of others."""
+    contenders = {PYTHON_REDIS_LOCK: peers.python_redis_lock} | {
+        bounded(passes): partial(peers.ours_bounded, passes=passes) for passes in PASSES[1:]
+    }
+    visitor = [len(LOCAL) + 1]
+    with Server() as server:
+        crowd = partial(race.processes, sizes=[len(LOCAL), 1], run=race.run_visited)
+        found = race.compete(setup, _racers(setup, server, crowd, contenders), len(LOCAL) + 1)
+    rates = {name: [one.handoffs_per_s for one in many] for name, many in found.items()}
+    rows = compare(VISITED, HANDOFFS_PER_S, rates, PYTHON_REDIS_LOCK)
+    for percent, unit in ((50, "its wait p50, × fair share"), (99, "its wait p99, × fair share")):
+        shares = {name: [one.wait_shares(visitor, percent) for one in many] for name, many in found.items()}
+        rows += compare(VISITED, unit, shares)
+    share_ms = {name: [one.share_us / 1000 for one in many] for name, many in found.items()}
+    return Result(rows + compare(VISITED, "fair share, ms", share_ms))
+
+
 def _remote_turns(one: race.Result) -> float:
     remote = sum(party in REMOTE for party, _ in one.waits)
     return (remote / len(REMOTE)) / ((len(one.waits) - remote) / len(LOCAL))
@@ -191,4 +210,11 @@ def _growth(costs: dict[float, float]) -> list[Row]:
     return [Row(GROWTH, OURS, GROWTH_UNIT, Figure(growth, growth, growth))]
 
 
-PIECES = {"threads": threads, "tasks": tasks, "processes": processes, "crews": crews, "bound": bound}
+PIECES = {
+    "threads": threads,
+    "tasks": tasks,
+    "processes": processes,
+    "crews": crews,
+    "bound": bound,
+    "visited": visited,
+}
