@@ -49,15 +49,24 @@ def quiet() -> Setup:
 
 
 def test_contenders_alternate() -> None:
-    """After a warm-up each contender runs once in each round, in turn."""
-    calls: list[str] = []
+    """After a warm-up each contender runs once in each round. Each round has an order of its own, the same in each
+    run of the benchmarks."""
 
-    def run(name: str) -> Run:
-        return lambda count: calls.append(f"{name}{count}")
+    def calls_of(rounds: int) -> list[str]:
+        calls: list[str] = []
 
-    series = interleave(quiet(), {"a": run("a"), "b": run("b")}, {"a": 20, "b": 5}, 3)
-    assert calls == ["a2", "b1", *["a20", "b5"] * 3]
-    assert [len(one.rates) for one in series.values()] == [3, 3]
+        def run(name: str) -> Run:
+            return lambda count: calls.append(f"{name}{count}")
+
+        series = interleave(quiet(), {"a": run("a"), "b": run("b")}, {"a": 20, "b": 5}, rounds)
+        assert [len(one.rates) for one in series.values()] == [rounds, rounds]
+        return calls
+
+    calls = calls_of(10)
+    assert calls[:2] == ["a2", "b1"]
+    orders = [tuple(calls[at : at + 2]) for at in range(2, len(calls), 2)]
+    assert set(orders) == {("a20", "b5"), ("b5", "a20")}
+    assert calls_of(10) == calls
 
 
 def test_a_contender_may_measure_itself() -> None:

@@ -25,8 +25,9 @@ LONG = 60.0
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    """What another test left with this thread is not used here."""
+    """What other tests left with this thread, or as garbage, is not used or counted here."""
     thread_wakeup._kept.wakeup = None
+    gc.collect()
     yield
     thread_wakeup._kept.wakeup = None
 
