@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _signal import set_wakeup_fd  # ``signal`` makes enums of all signals, which takes milliseconds
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable, Protocol, cast
 from leasehold.errors import InvalidRequest, Unsupported
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     Target = str | Client | Sequence[Client | str] | Pool | Engine | Store
 
 SLOTS = ("resource", "namespace")
+NO_DESCRIPTOR = -2  # -1 would mean something
 
 
 def open_store(
@@ -122,7 +124,14 @@ def _with_a_server(url: str, scheme: str) -> Store:
 
 def _in_sub_interpreter() -> bool:
     """In a sub-interpreter the thread that renews would crash the end of the interpreter, where it can be started at
-    all, and a fork calls only the hooks of the main one. Python 3.13 renamed the module that knows."""
+    all, and a fork calls only the hooks of the main one. Python 3.13 renamed the module that knows. It is a library of
+    its own, which need not be loaded in the usual case."""
+    try:
+        set_wakeup_fd(NO_DESCRIPTOR)
+    except OSError:  # the main thread of the main interpreter: nobody else gets as far as looking at the descriptor
+        return False
+    except ValueError:
+        pass
     try:
         if sys.version_info >= (3, 13):
             import _interpreters as interpreters
