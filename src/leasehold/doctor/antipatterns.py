@@ -18,6 +18,7 @@ TTL, HOLD = "leasehold_ttl_seconds", "leasehold_hold_seconds"
 TOO_LONG = 10  # times the p99.9 of holding
 TOO_SHORT = 0.01  # of the leases are held for more than the ttl
 BEARABLE = 60.0  # seconds: that a crash blocks recovery for so long is no more than a note
+INTENDED = ("leasehold_cron_", "leasehold_election_")  # many processes want one lease, as they should
 MANY_BUSY, BUSY_SHARE = 100, 10  # refused tries: so many, and so many for each that was granted
 
 
@@ -40,7 +41,7 @@ def _deleted(metrics: Exposition) -> Iterator[Finding]:
     for kind, count in metrics.by_kind("leasehold_lost_total", reason="deleted").items():
         yield problem(
             "blind delete",
-            f"{_kind(kind)}: {_many(count, 'lease was', 'leases were')} deleted in the store while held",
+            f"{_kind(kind)}: {many(count, 'lease was', 'leases were')} deleted in the store while held",
             "Somebody deletes without comparing the owner (DEL, FLUSHALL), or the store evicts or lost its data: two "
             "can hold",
             "Release by the owner alone; operators use `leasehold clear`. See what this report says of the store",
@@ -52,7 +53,7 @@ def _without_ttl(metrics: Exposition) -> Iterator[Finding]:
     if count:
         yield problem(
             "no ttl",
-            f"{_many(count, 'key has', 'keys have')} no TTL",
+            f"{many(count, 'key has', 'keys have')} no TTL",
             "After a crash nobody can ever take them",
             "`leasehold leaks` lists them: delete those whose holder is gone, and give them a TTL",
         )
@@ -99,7 +100,7 @@ def _ttl_too_short(metrics: Exposition) -> Iterator[Finding]:
         expired.pop(kind, None)
         yield _too_short(kind, "leases are held for longer than their ttl, and are not renewed")
     for kind, count in expired.items():
-        yield _too_short(kind, f"{_many(count, 'lease', 'leases')} expired while held")
+        yield _too_short(kind, f"{many(count, 'lease', 'leases')} expired while held")
 
 
 def _too_short(kind: str, text: str) -> Finding:
@@ -115,8 +116,8 @@ def _believing(metrics: Exposition) -> Iterator[Finding]:
     stale = metrics.by_kind("leasehold_stale_release_total")
     refused = metrics.by_kind("leasehold_fencing_rejected_total")
     for kind in sorted({*stale, *refused}):
-        late = _many(stale.get(kind, 0), "release", "releases")
-        saw = f"{late} came too late, {_many(refused.get(kind, 0), 'write was', 'writes were')} refused by a guard"
+        late = many(stale.get(kind, 0), "release", "releases")
+        saw = f"{late} came too late, {many(refused.get(kind, 0), 'write was', 'writes were')} refused by a guard"
         protected = ". The guard protected the data" if kind in refused else ""
         yield warning(
             "believing expiry",
@@ -135,7 +136,7 @@ def _unguarded(metrics: Exposition) -> Iterator[Finding]:
         also = ", on a Redlock, which is no consensus" if magic else ""
         yield problem(
             name,
-            f"{_kind(kind)}: {_many(count, 'lease', 'leases')} protected correctness{also}, and no one used the fence",
+            f"{_kind(kind)}: {many(count, 'lease', 'leases')} protected correctness{also}, and no one used the fence",
             "A paused holder writes after its lease has ended, and nothing refuses it",
             "Give the fence to a guard (leasehold.guards) in the same step as the write",
         )
@@ -144,11 +145,13 @@ def _unguarded(metrics: Exposition) -> Iterator[Finding]:
 def _retry_loops(metrics: Exposition) -> Iterator[Finding]:
     busy = metrics.by_kind("leasehold_acquire_total", outcome="busy")
     acquired = metrics.by_kind("leasehold_acquire_total", outcome="acquired")
+    intended = {one.labels.get("kind", "") for one in metrics.samples if one.name.startswith(INTENDED)}
     loops = {kind for kind, count in busy.items() if count >= MANY_BUSY and count > BUSY_SHARE * acquired.get(kind, 0)}
+    loops -= intended  # each host tries once for each tick, and one of them is granted it
     for kind in sorted(loops | metrics.by_kind(NOTICED, pattern="retry_loop").keys()):
         yield warning(
             "endless retry",
-            f"{_kind(kind)}: {_many(busy.get(kind, 0), 'try was', 'tries were')} refused, and "
+            f"{_kind(kind)}: {many(busy.get(kind, 0), 'try was', 'tries were')} refused, and "
             f"{acquired.get(kind, 0):.0f} granted",
             "Each waiter asks again and again, in no order",
             "Wait in the queue (wait=), or retry with a bounded, jittered leasehold.Backoff",
@@ -175,7 +178,7 @@ def _ttls(metrics: Exposition) -> Iterable[tuple[str, float]]:
     return sorted((kind, ttl) for kind, ttl in largest.items() if ttl > 0)
 
 
-def _many(count: float, one: str, more: str) -> str:
+def many(count: float, one: str, more: str) -> str:
     """All of its digits: a million is not 1e+06."""
     return f"{count:.0f} {one if count == 1 else more}"
 
