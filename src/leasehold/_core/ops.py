@@ -149,11 +149,12 @@ class Resized(NamedTuple):
 class Page(NamedTuple):
     """Some of what was requested. ``cursor`` is for the next page; an empty one means that this was the last.
     What comes or goes meanwhile may be missing, and an item may be on two pages. ``unreadable``: names that are no
-    text, as well as they can be shown."""
+    text, as well as they can be shown. ``kept``: there is more that this login may not read."""
 
     items: tuple[str, ...]
     cursor: str
     unreadable: tuple[str, ...] = ()
+    kept: bool = False
 
 
 class Rejected(NamedTuple):
@@ -447,13 +448,14 @@ class Group(NamedTuple):
 
 class Ping(NamedTuple):
     """Have the servers answer that decide about claims, as a claim would need them. Changes nothing. With ``versions``
-    the page lists the name and version of each, as far as they tell; else it is empty. ``keyless``: for a node of a
-    Cluster, which may have no slot of ours."""
+    the page lists the name and version of each, as far as they tell; else it is empty. ``namespace``: that of
+    the claims. ``keyless``: for a node of a Cluster, which may have no slot of ours."""
 
     versions: bool = False
     cursor: str = ""
     budget_ms: int = BUDGET_MS
     keyless: bool = False
+    namespace: str = ""
 
     @property
     def resource(self) -> str:

@@ -57,10 +57,24 @@ async def inspect(names: list[Name], queue: bool = True) -> tuple[Name, ops.View
     return names[0], view
 
 
-async def scan(here: str, pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
+class Listed:
+    """What the pages of one scan have shown so far."""
+
+    __slots__ = ("kept", "names")
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.kept = False
+
+
+async def scan(here: str, pattern: str, cursor: str, listed: Listed) -> tuple[list[tuple[str, ops.View]], str]:
     """One page of the resources here that match, each as the store sees it and once; and where the next page begins.
-    A star in the namespace is an ordinary character. One unreadable resource does not hide the others."""
+    A star in the namespace is an ordinary character. One unreadable resource does not hide the others. A login for
+    some of the names sees these alone; where it may read none of those that there are, nobody is told that there are
+    none: StoreUnavailable."""
     page: ops.Page = await _read(ops.Scan(pattern, cursor))
+    seen = listed.names
+    listed.kept = listed.kept or page.kept
     new = [resource for resource in dict.fromkeys(page.items) if resource.startswith(here) and resource not in seen]
     seen.update(new)
     found = [(resource, await _view(resource)) for resource in new]
@@ -68,6 +82,11 @@ async def scan(here: str, pattern: str, cursor: str, seen: set[str]) -> tuple[li
         if name.startswith(here) and name not in seen:
             seen.add(name)
             found.append((name, NAMELESS))
+    if listed.kept and not seen and not page.cursor:
+        raise StoreUnavailable(
+            "this login may read none of the names that match: what is held there cannot be seen. `leasehold doctor` "
+            "prints the rights that it needs, and a login for one namespace needs that namespace"
+        )
     return found, page.cursor
 
 
@@ -83,12 +102,12 @@ async def leaks(pattern: str) -> list[str]:
             return sorted(found)
 
 
-async def ping(now: float) -> float:
-    """The seconds of a round trip to the store; of several servers, the longest."""
+async def ping(now: float, namespace: str) -> float:
+    """The seconds of a round trip to the store, with the rights of this namespace; of several servers, the longest."""
     longest, cursor = 0.0, ""
     while True:
         try:
-            answer = await ops.Ping(cursor=cursor)
+            answer = await ops.Ping(cursor=cursor, namespace=namespace)
         except OutcomeUnknown as error:  # nothing was to be changed
             raise StoreUnavailable(str(error)) from error
         longest, now, cursor = max(longest, answer.at - now), answer.at, answer.reply.cursor

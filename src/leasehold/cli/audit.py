@@ -102,7 +102,9 @@ def _paragraph(entry: Entry) -> list[str]:
     left = "" if note.remaining is None else f", {elapsed(note.remaining)} left"
     texts = [f"{note.event} {note.owner} (fence {note.fence}{left}) by {note.by}", note.reason]
     below = [line for text in texts if text for line in wrapped(f"  {printable(text)}", "  ")]
-    return [f"{_at(note)}  {paint(printable(entry.resource), bold=True)}", *below]
+    at, name = _at(note), paint(printable(entry.resource), bold=True)
+    head = [f"{at}  {name}"]
+    return [*(head if fits(head) else [at, name]), *below]
 
 
 def _at(note: Note) -> str:

@@ -88,7 +88,7 @@ def _recorded(request: RunRequest, output: Output, signals: Signals, child: Chil
     try:
         code = _under_a_lease(request, output, signals, child)
     except CommandEnded as ended:
-        outcome.ended(ended.code, ran=False)
+        outcome.ended(ExitCode.BUSY if isinstance(ended, Busy) else ended.code, ran=False)
         raise
     outcome.ended(code, ran=True)
     return code
@@ -218,6 +218,10 @@ def _hint(request: RunRequest) -> str:
 # ---------------------------------------------------------------- waiting
 
 
+class Busy(CommandEnded):
+    """Another holds the lease. The exit code is what -E or --skip-ok make of it."""
+
+
 def await_lease(
     request: RunRequest, output: Output, signals: Signals, thread: LeaseThread, hold: Leasehold, lock: Lock | Election
 ) -> Lease:
@@ -254,7 +258,7 @@ def _refused(request: RunRequest, error: BaseException) -> BaseException:
         return failed(error)
     fields = {"resource": error.resource, "holder": error.holder, "retry_in": error.retry_in}
     quiet = request.skip_ok and not request.as_json
-    return CommandEnded(request.busy_code, "" if quiet else "busy", _state(error.resource, error.holder), **fields)
+    return Busy(request.busy_code, "" if quiet else "busy", _state(error.resource, error.holder), **fields)
 
 
 def _report_progress(output: Output, hold: Leasehold, lock: Lock | Election) -> None:

@@ -16,7 +16,7 @@ from leasehold._core.names import parse_name
 EXIT_CODE = "leasehold_run_exit_code"
 LAST_SUCCESS = "leasehold_run_last_success_timestamp_seconds"
 HELP = {
-    EXIT_CODE: "What the last leasehold run exited with; 75 while another held the lease.",
+    EXIT_CODE: "What the last leasehold run exited with; 75 while another held the lease, also with -E or --skip-ok.",
     LAST_SUCCESS: "When the command of a leasehold run last exited with 0.",
 }
 

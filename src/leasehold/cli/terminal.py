@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from leasehold.cli.output import CommandEnded, ExitCode, printable, width
 
 BAR = 10  # characters
 FILLER = "\0"  # for the second column of a wide character
+PAINTED = re.compile(r"((?:\x1b\[[0-9;]*m|\s)*)([^\s\x1b])")  # a character that is seen, with the paint before it
 
 
 def coloured() -> bool:
@@ -108,14 +110,32 @@ def fits_at_once(lines: list[str]) -> bool:
 
 def wrapped(line: str, indent: str) -> list[str]:
     """Wrapped to the width of the terminal, each line but the first behind ``indent``; in a pipe it stays one line. No
-    word is broken: a name can be copied, also when it is longer than a line."""
+    word is broken: a name can be copied, also when it is longer than a line. Paint takes no room."""
     columns = columns_of_terminal()
     if not line or columns is None:
         return [line]
     most = max(columns, 40)
-    spread = "".join([char + FILLER * (width(char) - 1) for char in line])  # textwrap counts characters, not columns
-    parts = textwrap.wrap(spread, most, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
-    return [part.replace(FILLER, "") for part in parts]
+    plain = click.unstyle(line)
+    spread = "".join([char + FILLER * (width(char) - 1) for char in plain])  # textwrap counts characters, not columns
+    wide = textwrap.wrap(spread, most, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    parts = [part.replace(FILLER, "") for part in wide]
+    return _painted_again(line, parts) if plain != line and parts else parts
+
+
+def _painted_again(line: str, parts: list[str]) -> list[str]:
+    """What was wrapped without its paint, with it: only spaces have changed."""
+    following, end = iter(PAINTED.finditer(line)), 0
+    painted = []
+    for part in parts:
+        text = ""
+        for char in part:
+            if not char.isspace():
+                found = next(following)
+                text, end = text + "".join(found[1].split()), found.end()
+            text += char
+        painted.append(text)
+    painted[-1] += "".join(line[end:].split())  # the end of the paint
+    return painted
 
 
 def json_fields(record: Any) -> dict[str, Any]:

@@ -157,6 +157,7 @@ class Operators:
     """The methods for operators, for threads."""
 
     _engine: Engine
+    _namespace: str
 
     def inspect(self, resource: Resource) -> Inspection:
         """One resource as the store sees it now: its holders, its queue, and its audit trail.
@@ -181,13 +182,13 @@ class Operators:
     def _scan(self, here: str, pattern: str) -> Iterator[Inspection]:
         from leasehold.primitives.inspection import inspection
 
-        seen: set[str] = set()
-        found, cursor = self._operate(flows().scan, here, pattern, "", seen)
+        listed = flows().Listed()
+        found, cursor = self._operate(flows().scan, here, pattern, "", listed)
         while True:
             yield from [inspection(resource, view) for resource, view in found]
             if not cursor:
                 return
-            found, cursor = self._operate(flows().scan, here, pattern, cursor, seen)
+            found, cursor = self._operate(flows().scan, here, pattern, cursor, listed)
 
     def evict(
         self,
@@ -232,7 +233,7 @@ class Operators:
         ...     hold.ping() < 1
         True
         """
-        seconds: float = self._operate(flows().ping, self._engine.clock.now())
+        seconds: float = self._operate(flows().ping, self._engine.clock.now(), self._namespace)
         return seconds
 
     def _versions(self) -> list[str]:
@@ -256,6 +257,7 @@ class AsyncOperators:
     """The methods for operators, for asyncio."""
 
     _engine: Engine
+    _namespace: str
     _driver: AsyncDriver
 
     async def inspect(self, resource: Resource) -> Inspection:
@@ -272,14 +274,14 @@ class AsyncOperators:
     async def _scan(self, here: str, pattern: str) -> AsyncIterator[Inspection]:
         from leasehold.primitives.inspection import inspection
 
-        seen: set[str] = set()
-        found, cursor = await self._operate(flows().scan, here, pattern, "", seen)
+        listed = flows().Listed()
+        found, cursor = await self._operate(flows().scan, here, pattern, "", listed)
         while True:
             for resource, view in found:
                 yield inspection(resource, view)
             if not cursor:
                 return
-            found, cursor = await self._operate(flows().scan, here, pattern, cursor, seen)
+            found, cursor = await self._operate(flows().scan, here, pattern, cursor, listed)
 
     async def evict(
         self,
@@ -309,7 +311,7 @@ class AsyncOperators:
 
     async def ping(self) -> float:
         """The seconds of a round trip to the store; see :meth:`leasehold.Leasehold.ping`."""
-        seconds: float = await self._operate(flows().ping, self._engine.clock.now())
+        seconds: float = await self._operate(flows().ping, self._engine.clock.now(), self._namespace)
         return seconds
 
     async def _versions(self) -> list[str]:

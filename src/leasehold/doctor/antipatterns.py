@@ -16,7 +16,9 @@ from leasehold.doctor.report import Finding, note, ok, problem, warning
 NOTICED = "leasehold_antipattern_total"
 TTL, HOLD = "leasehold_ttl_seconds", "leasehold_hold_seconds"
 TOO_LONG = 10  # times the p99.9 of holding
+TOO_SHORT = 0.01  # of the leases are held for more than the ttl
 BEARABLE = 60.0  # seconds: that a crash blocks recovery for so long is no more than a note
+INTENDED = ("leasehold_cron_", "leasehold_election_")  # many processes want one lease, as they should
 MANY_BUSY, BUSY_SHARE = 100, 10  # refused tries: so many, and so many for each that was granted
 
 
@@ -39,7 +41,7 @@ def _deleted(metrics: Exposition) -> Iterator[Finding]:
     for kind, count in metrics.by_kind("leasehold_lost_total", reason="deleted").items():
         yield problem(
             "blind delete",
-            f"{_kind(kind)}: {count:g} leases were deleted in the store while they were held",
+            f"{_kind(kind)}: {many(count, 'lease was', 'leases were')} deleted in the store while held",
             "Somebody deletes without comparing the owner (DEL, FLUSHALL), or the store evicts or lost its data: two "
             "can hold",
             "Release by the owner alone; operators use `leasehold clear`. See what this report says of the store",
@@ -51,7 +53,7 @@ def _without_ttl(metrics: Exposition) -> Iterator[Finding]:
     if count:
         yield problem(
             "no ttl",
-            "1 key has no TTL" if count == 1 else f"{count:g} keys have no TTL",
+            f"{many(count, 'key has', 'keys have')} no TTL",
             "After a crash nobody can ever take them",
             "`leasehold leaks` lists them: delete those whose holder is gone, and give them a TTL",
         )
@@ -86,18 +88,19 @@ def _ttl_too_short(metrics: Exposition) -> Iterator[Finding]:
     expired = metrics.by_kind("leasehold_lost_total", reason="expired")
     renewed = metrics.by_kind("leasehold_renew_total", outcome="renewed")
     for kind, ttl in _ttls(metrics):
-        held = metrics.quantile(HOLD, 0.99, kind=kind)
-        if held is not None and held > ttl and kind not in renewed:
+        share = metrics.share_above(HOLD, ttl, kind=kind)
+        if share > TOO_SHORT and kind not in renewed:
             seen.pop(kind, None)
             expired.pop(kind, None)
             yield _too_short(
-                kind, f"1 % of the leases are held for more than the ttl of {ttl:g} s, and none is renewed"
+                kind,
+                f"{share * 100:.3g} % of the leases are held for more than the ttl of {ttl:g} s, and none is renewed",
             )
     for kind in seen:
         expired.pop(kind, None)
         yield _too_short(kind, "leases are held for longer than their ttl, and are not renewed")
     for kind, count in expired.items():
-        yield _too_short(kind, f"{count:g} leases expired while they were held")
+        yield _too_short(kind, f"{many(count, 'lease', 'leases')} expired while held")
 
 
 def _too_short(kind: str, text: str) -> Finding:
@@ -113,7 +116,8 @@ def _believing(metrics: Exposition) -> Iterator[Finding]:
     stale = metrics.by_kind("leasehold_stale_release_total")
     refused = metrics.by_kind("leasehold_fencing_rejected_total")
     for kind in sorted({*stale, *refused}):
-        saw = f"{stale.get(kind, 0):g} releases came too late, {refused.get(kind, 0):g} writes were refused by a guard"
+        late = many(stale.get(kind, 0), "release", "releases")
+        saw = f"{late} came too late, {many(refused.get(kind, 0), 'write was', 'writes were')} refused by a guard"
         protected = ". The guard protected the data" if kind in refused else ""
         yield warning(
             "believing expiry",
@@ -132,7 +136,7 @@ def _unguarded(metrics: Exposition) -> Iterator[Finding]:
         also = ", on a Redlock, which is no consensus" if magic else ""
         yield problem(
             name,
-            f"{_kind(kind)}: {count:g} leases protected correctness{also}, and no one used their fence",
+            f"{_kind(kind)}: {many(count, 'lease', 'leases')} protected correctness{also}, and no one used the fence",
             "A paused holder writes after its lease has ended, and nothing refuses it",
             "Give the fence to a guard (leasehold.guards) in the same step as the write",
         )
@@ -141,11 +145,14 @@ def _unguarded(metrics: Exposition) -> Iterator[Finding]:
 def _retry_loops(metrics: Exposition) -> Iterator[Finding]:
     busy = metrics.by_kind("leasehold_acquire_total", outcome="busy")
     acquired = metrics.by_kind("leasehold_acquire_total", outcome="acquired")
+    intended = {one.labels.get("kind", "") for one in metrics.samples if one.name.startswith(INTENDED)}
     loops = {kind for kind, count in busy.items() if count >= MANY_BUSY and count > BUSY_SHARE * acquired.get(kind, 0)}
+    loops -= intended  # each host tries once for each tick, and one of them is granted it
     for kind in sorted(loops | metrics.by_kind(NOTICED, pattern="retry_loop").keys()):
         yield warning(
             "endless retry",
-            f"{_kind(kind)}: {busy.get(kind, 0):g} tries were refused, and {acquired.get(kind, 0):g} granted",
+            f"{_kind(kind)}: {many(busy.get(kind, 0), 'try was', 'tries were')} refused, and "
+            f"{acquired.get(kind, 0):.0f} granted",
             "Each waiter asks again and again, in no order",
             "Wait in the queue (wait=), or retry with a bounded, jittered leasehold.Backoff",
         )
@@ -169,6 +176,11 @@ def _ttls(metrics: Exposition) -> Iterable[tuple[str, float]]:
             kind = one.labels.get("kind", "")
             largest[kind] = max(largest.get(kind, 0.0), one.value)
     return sorted((kind, ttl) for kind, ttl in largest.items() if ttl > 0)
+
+
+def many(count: float, one: str, more: str) -> str:
+    """All of its digits: a million is not 1e+06."""
+    return f"{count:.0f} {one if count == 1 else more}"
 
 
 def _kind(kind: str) -> str:

@@ -122,6 +122,9 @@ def _hash_tags(seen: Evidence) -> Decision:
 
 # ---------------------------------------------------------------- from metrics and answers
 
+LOST = "leasehold_lost_total"
+MEANT = ("closed", "resigned")  # by the program itself: they do not show what it does at a loss
+
 
 def _ttl(seen: Evidence) -> Decision:
     for one in seen.shown("ttl too long", "ttl too short"):
@@ -138,9 +141,10 @@ def _enough(metrics: Exposition) -> bool:
 def _stops(seen: Evidence) -> Decision:
     for one in seen.shown("believing expiry"):
         return FAIL, one.text
-    lost = seen.metrics.total("leasehold_lost_total") if seen.metrics is not None else 0
+    lost = seen.metrics.total(LOST) - sum(seen.metrics.total(LOST, reason=one) for one in MEANT) if seen.metrics else 0
     if lost:
-        return PASS, f"{lost:g} leases were lost, and no release or guarded write came afterwards"
+        were = antipatterns.many(lost, "lease was", "leases were")
+        return PASS, f"{were} lost, and no release or guarded write came afterwards"
     return _answered(seen, "work_stops")
 
 
@@ -153,7 +157,7 @@ def _fenced(seen: Evidence) -> Decision:
 def _guarded(seen: Evidence) -> Decision:
     refused = seen.metrics.total("leasehold_fencing_rejected_total") if seen.metrics is not None else 0
     if refused and not seen.shown("no fencing", "redlock as magic"):
-        return PASS, f"a guard refused {refused:g} stale writes"
+        return PASS, f"a guard refused {antipatterns.many(refused, 'stale write', 'stale writes')}"
     for one in seen.shown("no fencing", "redlock as magic"):
         return FAIL, one.text
     return _unless_efficiency(seen, "guarded")

@@ -59,19 +59,33 @@ class Exposition:
 
     def quantile(self, histogram: str, share: float, **labels: str) -> float | None:
         """The upper bound of the bucket that it is in; infinite beyond the last; None where nothing was counted."""
-        bounds: dict[float, float] = {}
-        for one in self._with(f"{histogram}_bucket", labels):
-            bound = _bound(one)
-            if not math.isnan(bound):
-                bounds[bound] = bounds.get(bound, 0.0) + one.value
+        bounds = self._bounds(histogram, labels)
         total = bounds.get(math.inf, 0.0)
         if not total > 0:  # nor is it for NaN, which a program may expose
             return None
         return min(bound for bound, count in bounds.items() if count >= share * total)
 
+    def share_above(self, histogram: str, value: float, **labels: str) -> float:
+        """The part of the values that is certain to be above this one. A bucket that goes beyond it is not counted:
+        what is in it may be below."""
+        bounds = self._bounds(histogram, labels)
+        total = bounds.get(math.inf, 0.0)
+        if not total > 0:
+            return 0.0
+        return (total - min((bound, count) for bound, count in bounds.items() if bound >= value)[1]) / total
+
     def count(self, histogram: str, **labels: str) -> float:
         """How many values it has."""
         return self.total(f"{histogram}_bucket", **labels, le="+Inf")
+
+    def _bounds(self, histogram: str, labels: dict[str, str]) -> dict[float, float]:
+        """How many values are at most each bound."""
+        bounds: dict[float, float] = {}
+        for one in self._with(f"{histogram}_bucket", labels):
+            bound = _bound(one)
+            if not math.isnan(bound):
+                bounds[bound] = bounds.get(bound, 0.0) + one.value
+        return bounds
 
     def _with(self, name: str, labels: dict[str, str]) -> list[Sample]:
         return [one for one in self.samples if one.name == name and labels.items() <= one.labels.items()]

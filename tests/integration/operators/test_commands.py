@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import leasehold
 from leasehold._core.schemes import OPENED
 from leasehold.cli import liveness
 from leasehold.coordinator.operators import EvictionRequest, eviction_request
+from leasehold.doctor import rights
 from tests.support.cli.console import Console
+from tests.support.waiting import until
 
 ME = f"{os.uname().nodename}:{os.getpid()}"
 WITH_KEYS = {"redis", "sentinel", "cluster", "redlock"}
@@ -109,6 +112,64 @@ def test_keys_of_others_on_every_master(request: pytest.FixtureRequest) -> None:
         client.set(name, "x")
     done = console.run("leaks", "--json")
     assert (done.code, done.document()) == (1, sorted(names))
+
+
+# ---------------------------------------------------------------- logins for one namespace
+
+
+def tenant(store: str, request: pytest.FixtureRequest) -> list[Any]:
+    """Make a login for the namespace acme on every server, as the page about security has it."""
+    page = (Path(__file__).parents[3] / "docs/howto/security.md").read_text("utf-8")
+    keys = re.search(r"In Redis: `([^`]*)` in place of", page)
+    assert keys
+    line = rights.cluster_line("tenant") if store == "cluster" else rights.redis_line(user="tenant")
+    more, fixture = "", request.getfixturevalue
+    if store == "cluster":
+        more, clients = " ~lock:v1:slot:{acme}", [node.client() for node in fixture("redis_cluster").nodes]
+    elif store == "redlock":
+        more, clients = " ~lock:v1:redlock", fixture("redlock_servers").clients()
+    else:
+        clients = [fixture("redis_server").client()]
+    for client in clients:
+        client.execute_command(*line.replace("~lock:v1:*", f"{keys[1]}{more}").split())
+    return clients
+
+
+def counts(url: str) -> bool:
+    """Whether leases are granted there by now."""
+    with leasehold.connect(url) as hold:
+        try:
+            lease = hold.lock("probe", ttl=1.5).try_acquire()
+        except leasehold.StoreUnavailable:
+            return False
+        return lease is not None and lease.release()
+
+
+@pytest.mark.parametrize("store", ["redis", "cluster", "redlock"])
+def test_a_login_for_one_namespace(store: str, request: pytest.FixtureRequest) -> None:
+    """There it looks as everybody does. Where it may read none of what there is, no command says that there is
+    nothing."""
+    console = console_on(store, request)
+    if store == "redlock":  # a node that was started a moment ago counts after that time
+        console.url += "?max_ttl=1.5"
+        until(lambda: counts(console.url), "the nodes count")
+    clients, everybody = tenant(store, request), console.url
+    console.url = everybody.replace("://", "://tenant:password@")
+    try:
+        with leasehold.connect(everybody, namespace="other") as hold, hold.lock("job", 7, ttl=1.5) as lease:
+            for words in (["ls"], ["audit"], ["inspect", "--id-hash", lease.log_context()["id_hash"]]):
+                for space in ([], ["--namespace", "other"]):
+                    done = console.run(*words, *space)
+                    assert (done.code, done.out) == (69, "") and "may read none of the names" in done.err, done
+                done = console.run(*words, "--namespace", "acme")
+                assert done.code == (words[0] == "inspect"), done
+        with leasehold.connect(console.url, namespace="acme") as hold, hold.lock("job", 7, ttl=1.5):
+            assert console.run("status", "--namespace", "acme").code == 0
+            assert [one.resource for one in hold.scan()] == ["acme/job:7"]
+            assert hold.ping() > 0
+    finally:
+        for client in clients:
+            client.execute_command("ACL", "DELUSER", "tenant")
 
 
 # ---------------------------------------------------------------- Redis alone

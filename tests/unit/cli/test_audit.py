@@ -70,6 +70,10 @@ def test_a_narrow_terminal(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
     assert " left) by alice" in narrow[2] and narrow[3].startswith("  it hangs, and")
     shown = stage.run("inspect", "report-export-of-the-month").out.splitlines()
     assert max(map(len, shown)) <= 80 and shown[-1].startswith(" " * 13)
+    long = "report-export-of-the-month-" + "7" * 40
+    evict(stage, long, "it hangs")
+    narrow = stage.run("audit", long).out.splitlines()
+    assert max(map(len, narrow)) <= 80 and narrow[2] == long  # with its time before it, it would be cut
 
 
 def test_nothing_was_done(stage: Stage) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import leasehold
@@ -258,6 +259,17 @@ def test_one_long_name_costs_the_others_nothing(url: str, monkeypatch: pytest.Mo
         found = typed("ls", "--url", url).out.splitlines()
     assert [line for line in found if not line.startswith(" ")][1:] == ["RESOURCE", "job:7", f"job:{'x' * 100}"]
     assert len(found) == 7
+
+
+def test_paint_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line is as long with colours as without, and has its colours wherever it is wrapped."""
+    monkeypatch.setattr(terminal, "columns_of_terminal", lambda: 60)
+    red, green = "\x1b[31m", "\x1b[32m"
+    painted = f"{red}{'warning':<10}\x1b[0m" + " 所 has a report" * 8 + f" {green}and it is well\x1b[0m" + " so" * 30
+    for line in (painted, f"{red}\x1b[1m{'a word ' * 30}\x1b[0m", f"{'x' * 58} {red}y\x1b[0m", "all plain " * 20):
+        shown = terminal.wrapped(line, "    ")
+        assert [click.unstyle(one) for one in shown] == terminal.wrapped(click.unstyle(line), "    ")
+        assert "".join("".join(shown).split()) == "".join(line.split())
 
 
 # ---------------------------------------------------------------- a name out of a log

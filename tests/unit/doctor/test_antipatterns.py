@@ -27,7 +27,7 @@ SHOWN = {
     "blind delete": ("problem", ['leasehold_lost_total{kind="a",reason="deleted"} 1']),
     "no ttl": ("problem", ["leasehold_keys_without_ttl 2"]),
     "ttl too long": ("warning", ['leasehold_ttl_seconds{kind="a"} 600', *held("a", 1000, s1_0=1000)]),
-    "ttl too short": ("warning", ['leasehold_ttl_seconds{kind="a"} 5', *held("a", 100, s1_0=90, s10_0=100)]),
+    "ttl too short": ("warning", ['leasehold_ttl_seconds{kind="a"} 5', *held("a", 100, s10_0=90, s60_0=100)]),
     "believing expiry": ("warning", ['leasehold_stale_release_total{kind="a"} 1']),
     "no fencing": ("problem", ['leasehold_unguarded_total{kind="a"} 3']),
     "redlock as magic": (
@@ -85,13 +85,29 @@ def test_other_signs() -> None:
             *held("a", 10, s10_0=10),
             'leasehold_renew_total{kind="a",outcome="renewed"} 9',
         ],
+        ['leasehold_ttl_seconds{kind="a"} 45', *held("a", 100, s10_0=0, s60_0=100)],  # they may all end before 45 s
+        ['leasehold_ttl_seconds{kind="a"} 5', *held("a", 100, s10_0=99, s60_0=100)],  # one in a hundred, and no more
         ['leasehold_acquire_total{kind="a",outcome="busy"} 90'],
+        [
+            'leasehold_acquire_total{kind="a",outcome="busy"} 9000',
+            'leasehold_cron_last_success_timestamp_seconds{kind="a"} 1.7e+09',  # another host runs every tick
+        ],
         ['leasehold_lost_total{kind="a",reason="closed"} 9'],
     ],
 )
 def test_what_is_none(lines: list[str]) -> None:
-    """Few samples, renewed leases, some refusals, losses that are nobody's fault."""
+    """Few samples, renewed leases, some refusals, ticks that another host runs, losses that are nobody's fault."""
     assert [one.severity for one in find(*lines)] == ["ok"]
+
+
+def test_how_many() -> None:
+    """One is one, a million has all its digits, and the share that is held for too long is the real one."""
+    (finding,) = find('leasehold_unguarded_total{kind="a"} 1')
+    assert finding.text == "a: 1 lease protected correctness, and no one used the fence"
+    (finding,) = find('leasehold_lost_total{kind="a",reason="deleted"} 1234567')
+    assert finding.text == "a: 1234567 leases were deleted in the store while held"
+    (finding,) = find(*SHOWN["ttl too short"][1])
+    assert finding.text == "a: 10 % of the leases are held for more than the ttl of 5 s, and none is renewed"
 
 
 def test_a_program_in_order() -> None:

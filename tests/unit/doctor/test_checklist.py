@@ -125,6 +125,15 @@ def test_metrics_can_show_that_it_is_so(number: int) -> None:
     assert verdicts(seen(), GOOD_SIGNS[number])[number - 1] == PASS
 
 
+@each("reason", ["closed", "resigned"])
+def test_what_a_program_ends_itself_shows_nothing(reason: str) -> None:
+    """A coordinator that is closed, or a leader that resigns, has lost nothing that its work did not know of."""
+    meant = f'leasehold_lost_total{{kind="a",reason="{reason}"}} 7'
+    assert verdicts(seen(), meant)[5] == UNKNOWN
+    found = points(seen(), Exposition(f'{meant}\nleasehold_lost_total{{kind="a",reason="evicted"}} 1'), None)[5]
+    assert (found.verdict, found.reason[:17]) == (PASS, "1 lease was lost,")
+
+
 def test_metrics_of_the_observer() -> None:
     """Have all that the point about metrics wants, before anything was counted."""
     registry = CollectorRegistry()

@@ -208,11 +208,14 @@ def _leaks(op: ops.Leaks) -> Command:
 
 
 def _ping(op: ops.Ping) -> Command:
-    """What the rights of a lease include, and a server that still loads its data refuses where it has a key. No script:
-    where those without keys are refused, this works all the same."""
+    """What the rights of a lease include, and a server that still loads its data refuses where it has a key. The key is
+    one of the namespace, to which a login may be limited. No script: where those without keys are refused, this works
+    all the same."""
     if op.versions:
         return ("INFO", "server")
-    return ("TIME",) if op.keyless else ("EXISTS", PINGED)
+    if op.keyless:
+        return ("TIME",)
+    return ("EXISTS", f"lock:v1:{{{op.namespace}/ping}}" if op.namespace else PINGED)
 
 
 def _together(op: ops.Group) -> Command:
@@ -474,7 +477,8 @@ def _page(reply: Any, op: Any) -> ops.Page:
             items.append(name)
         elif matches(op.pattern, name):  # every name of ours is UTF-8, so no other can be meant
             (items if name.encode() == raw else unreadable).append(name)
-    return ops.Page(tuple(items), "" if cursor == "0" else cursor, tuple(unreadable))
+    kept = isinstance(op, ops.Scan) and bool(reply[3])
+    return ops.Page(tuple(items), "" if cursor == "0" else cursor, tuple(unreadable), kept)
 
 
 def _replies(reply: Any, op: Any) -> ops.Replies:

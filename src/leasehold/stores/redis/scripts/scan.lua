@@ -1,7 +1,8 @@
 -- scan: one page of the resources that are held, waited for or closed, or that have notes. It changes nothing.
 --
 --   ARGV   cursor match
---   reply  {PAGE cursor {name ...}}; the cursor 0 begins, and ends. A name may come on several pages
+--   reply  {PAGE cursor {name ...} kept}; the cursor 0 begins, and ends. A name may come on several pages. kept is 1
+--          when this user may not read some of the keys: what these show is not listed
 
 -- 500 keys at most: the server does nothing else meanwhile.
 local PAGE, ROUNDS, COUNT, ENOUGH, KEY_BYTES, MOST_STEPS, NUMBER = 13, 2, 250, 200, 1024, 64, 17
@@ -23,9 +24,18 @@ local function affords(count)
     return left >= 0
 end
 
--- Another error is not about the record: this user may not read it, for one.
+-- Another error is not about the record: this user may not read it.
+local kept = 0
+
 local function wrong(reply)
-    return type(reply) == 'table' and reply.err ~= nil and string.find(reply.err, 'WRONGTYPE', 1, true) ~= nil
+    if type(reply) ~= 'table' or reply.err == nil then
+        return false
+    end
+    if string.find(reply.err, 'WRONGTYPE', 1, true) then
+        return true
+    end
+    kept = 1
+    return false
 end
 
 -- True for a record that has not expired, or that cannot be read.
@@ -140,4 +150,4 @@ for _ = 1, ROUNDS do
         break
     end
 end
-return {PAGE, cursor, names}
+return {PAGE, cursor, names, kept}
