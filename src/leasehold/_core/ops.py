@@ -149,12 +149,12 @@ class Resized(NamedTuple):
 class Page(NamedTuple):
     """Some of what was requested. ``cursor`` is for the next page; an empty one means that this was the last.
     What comes or goes meanwhile may be missing, and an item may be on two pages. ``unreadable``: names that are no
-    text, as well as they can be shown. ``kept``: there is more that this login may not read."""
+    text, as well as they can be shown. ``withheld``: there is more that this login may not read."""
 
     items: tuple[str, ...]
     cursor: str
     unreadable: tuple[str, ...] = ()
-    kept: bool = False
+    withheld: bool = False
 
 
 class Rejected(NamedTuple):

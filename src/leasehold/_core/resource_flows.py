@@ -60,11 +60,11 @@ async def inspect(names: list[Name], queue: bool = True) -> tuple[Name, ops.View
 class Listed:
     """What the pages of one scan have shown so far."""
 
-    __slots__ = ("kept", "names")
+    __slots__ = ("names", "withheld")
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        self.kept = False
+        self.withheld = False
 
 
 async def scan(here: str, pattern: str, cursor: str, listed: Listed) -> tuple[list[tuple[str, ops.View]], str]:
@@ -74,7 +74,7 @@ async def scan(here: str, pattern: str, cursor: str, listed: Listed) -> tuple[li
     none: StoreUnavailable."""
     page: ops.Page = await _read(ops.Scan(pattern, cursor))
     seen = listed.names
-    listed.kept = listed.kept or page.kept
+    listed.withheld = listed.withheld or page.withheld
     new = [resource for resource in dict.fromkeys(page.items) if resource.startswith(here) and resource not in seen]
     seen.update(new)
     found = [(resource, await _view(resource)) for resource in new]
@@ -82,7 +82,7 @@ async def scan(here: str, pattern: str, cursor: str, listed: Listed) -> tuple[li
         if name.startswith(here) and name not in seen:
             seen.add(name)
             found.append((name, NAMELESS))
-    if listed.kept and not seen and not page.cursor:
+    if listed.withheld and not seen and not page.cursor:
         raise StoreUnavailable(
             "this login may read none of the names that match: what is held there cannot be seen. `leasehold doctor` "
             "prints the rights that it needs, and a login for one namespace needs that namespace"

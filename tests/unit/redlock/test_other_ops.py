@@ -112,9 +112,9 @@ def test_a_holder_is_who_has_a_majority(play: Play) -> None:
 def test_a_listing_is_read_from_all_nodes(play: Play) -> None:
     """Each goes on from its own cursor until it has been read. What this login may not read on one is told."""
     first = play.run(ops.Scan("*"), [[[13, b"7", [b"a"], 0]], [[13, b"0", [b"a", b"b"], 1]], DOWN])
-    assert (first.items, first.cursor, first.kept) == (("a", "b"), "7,,", True)
+    assert (first.items, first.cursor, first.withheld) == (("a", "b"), "7,,", True)
     last = play.run(ops.Scan("*", first.cursor), [[[13, b"0", [b"c"], 0]], None, None])
-    assert (last.items, last.cursor, last.kept) == (("c",), "", False)
+    assert (last.items, last.cursor, last.withheld) == (("c",), "", False)
 
 
 @pytest.mark.parametrize(

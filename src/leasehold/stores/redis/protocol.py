@@ -477,8 +477,8 @@ def _page(reply: Any, op: Any) -> ops.Page:
             items.append(name)
         elif matches(op.pattern, name):  # every name of ours is UTF-8, so no other can be meant
             (items if name.encode() == raw else unreadable).append(name)
-    kept = isinstance(op, ops.Scan) and bool(reply[3])
-    return ops.Page(tuple(items), "" if cursor == "0" else cursor, tuple(unreadable), kept)
+    withheld = isinstance(op, ops.Scan) and bool(reply[3])
+    return ops.Page(tuple(items), "" if cursor == "0" else cursor, tuple(unreadable), withheld)
 
 
 def _replies(reply: Any, op: Any) -> ops.Replies:

@@ -173,16 +173,16 @@ class Rounds:
             raise self._too_few(errors)
         items: list[str] = []
         unreadable: list[str] = []
-        kept = False
+        withheld = False
         if isinstance(op, ops.Ping):
             cursors = [""] * count  # nobody waits for the nodes that have not answered yet
         for place, page in sorted(pages.items()):
             cursors[place] = "" if isinstance(page, LeaseholdError) else page.cursor
             items += () if isinstance(page, LeaseholdError) else page.items
             unreadable += () if isinstance(page, LeaseholdError) else page.unreadable
-            kept = kept or (not isinstance(page, LeaseholdError) and page.kept)
+            withheld = withheld or (not isinstance(page, LeaseholdError) and page.withheld)
         cursor = ",".join(cursors) if any(cursors) else ""
-        return ops.Page(tuple(dict.fromkeys(items)), cursor, tuple(dict.fromkeys(unreadable)), kept)
+        return ops.Page(tuple(dict.fromkeys(items)), cursor, tuple(dict.fromkeys(unreadable)), withheld)
 
     def _too_few(self, errors: Sequence[LeaseholdError]) -> LeaseholdError:
         return too_few(self._quorum, [str(error) for error in errors])

@@ -1,8 +1,8 @@
 -- scan: one page of the resources that are held, waited for or closed, or that have notes. It changes nothing.
 --
 --   ARGV   cursor match
---   reply  {PAGE cursor {name ...} kept}; the cursor 0 begins, and ends. A name may come on several pages. kept is 1
---          when this user may not read some of the keys: what these show is not listed
+--   reply  {PAGE cursor {name ...} withheld}; the cursor 0 begins, and ends. A name may come on several pages. withheld
+--          is 1 when this user may not read some of the keys: what these show is not listed
 
 -- 500 keys at most: the server does nothing else meanwhile.
 local PAGE, ROUNDS, COUNT, ENOUGH, KEY_BYTES, MOST_STEPS, NUMBER = 13, 2, 250, 200, 1024, 64, 17
@@ -25,7 +25,7 @@ local function affords(count)
 end
 
 -- Another error is not about the record: this user may not read it.
-local kept = 0
+local withheld = 0
 
 local function wrong(reply)
     if type(reply) ~= 'table' or reply.err == nil then
@@ -34,7 +34,7 @@ local function wrong(reply)
     if string.find(reply.err, 'WRONGTYPE', 1, true) then
         return true
     end
-    kept = 1
+    withheld = 1
     return false
 end
 
@@ -150,4 +150,4 @@ for _ = 1, ROUNDS do
         break
     end
 end
-return {PAGE, cursor, names, kept}
+return {PAGE, cursor, names, withheld}
