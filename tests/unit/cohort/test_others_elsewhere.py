@@ -112,9 +112,9 @@ def test_many_of_one_process_do_not_starve_other_processes(
     count: int,
     passed: int,
 ) -> None:
-    """Threads or tasks of one process pass a lease on, and 8 other processes wait with one thread each: of these each gets its
-    turn after one turn of the claim that its process lost to, the passes, and one turn of each other process. So
-    nobody waits for longer than twice its fair share, which is a turn of everybody."""
+    """Threads or tasks of one process pass a lease on, and 8 other processes wait with one thread each: of these each
+    gets its turn after one turn of the claim that its process lost to, the passes, and one turn of each other process.
+    So nobody waits for longer than twice its fair share, which is a turn of everybody."""
     monkeypatch.setattr(cohort_module, "MOST_PASSES", bound)
     here = crowd(count, kind)
     turns = dict.fromkeys(range(1 + REMOTE), 0)
