@@ -491,6 +491,37 @@ def test_the_leader_gives_up(stage: Stage) -> None:
     assert second.has_it().state == "held"
 
 
+def test_a_leader_that_gets_no_connection(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is its turn to claim, and no descriptor is left: it says so, and the next one claims at once. The clock
+    stands."""
+    hands = stage.begin(3)
+    leads: list[None] = []
+    wait_left = cohorts.LocalWaiter.wait_left
+    place: Any = stage.hold._engine.connections if stage.loop is None else stage.hold._driver
+    name = "borrow" if stage.loop is None else "connection"
+    connect = getattr(place, name)
+
+    def begins(member: Any, engine: Any) -> float | None:
+        leads.append(None)
+        return wait_left(member, engine)
+
+    def refuse(*where: Any) -> Any:
+        if leads:
+            monkeypatch.undo()
+            raise StoreUnavailable("no descriptor is left")
+        return connect(*where)
+
+    monkeypatch.setattr(cohorts.LocalWaiter, "wait_left", begins)
+    monkeypatch.setattr(place, name, refuse)
+    stage.do(lambda hold: hold.revoke("job"))
+    until(hands[0].lease.revoked.is_set, "it goes back to the store")
+    hands[0].let_go()
+    with pytest.raises(StoreUnavailable, match="no descriptor"):
+        hands[1].has_it()
+    assert hands[2].has_it().state == "held" and hands[2].let_go() is True
+    nothing_is_left_of_it(stage)
+
+
 def test_a_wait_is_over_and_the_lease_comes_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is passed to one whose wait is over, before it has withdrawn: it has it, and passes it on."""
     (holder,) = stage.begin(1)
