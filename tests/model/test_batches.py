@@ -15,6 +15,7 @@ import pytest
 
 from leasehold._core import many, ops
 from leasehold._core.claims import AcquireRequest, immediate_grant
+from leasehold._core.cohort import Cohort
 from leasehold._core.holding import Holding, LocalGrant, grant_spans
 from leasehold._core.many import Claims, Releases
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
@@ -157,7 +158,15 @@ def one_owner(job: PorterJob, place: int) -> str:
     return owner
 
 
-single, acquire, go_on = Claims._single, Claims.acquire, Releases._go_on
+def takes_and_leaves(some: Cohort) -> int:
+    """What a batch has taken lingers on, for the next one."""
+    kept = some.kept
+    fence = take(some)
+    some.kept = kept
+    return fence
+
+
+single, acquire, go_on, take = Claims._single, Claims.acquire, Releases._go_on, Cohort.take
 
 # What is broken: how, the promises whose checkers may be the first to notice, and in which kinds of seeds.
 BROKEN: dict[str, tuple[Break, str, str]] = {
@@ -168,6 +177,7 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
     "one that fails takes the others along": (patched(Claims, "acquire", all_or_nothing), "I20|I6", ""),
     "a cancelled batch leaves its claims": (patched(many, "defer", not_deferred), "I6", "gentle"),
     "an unconfirmed release is reported as done": (patched(Releases, "_go_on", said_to_be_released), "I7", ""),
+    "what was taken lingers on": (patched(Cohort, "take", takes_and_leaves), "I1|I2", ""),
     "one owner for all": (patched(PorterJob, "new_owner", one_owner), "I1|I2", ""),
 }
 
