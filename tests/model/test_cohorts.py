@@ -66,6 +66,11 @@ def test_every_promise_is_kept() -> None:
     assert re.search(r"delay_ms=[1-9]", told), "some keep the door closed"
 
 
+def test_requests_keep_their_order_in_a_stall_that_goes_on() -> None:
+    """The second copy of a doubled release came before the first, whose answer is the one that is heard."""
+    simulate_cohorts.run(102_895)
+
+
 @pytest.mark.slow
 def test_every_promise_is_kept_in_more_seeds() -> None:
     """The same, for longer."""

@@ -64,7 +64,7 @@ class Hand:
             if self.lease is None:
                 self.released.set_result(False)
                 return
-            self._go.wait(PATIENCE)
+            self._go.wait(2 * PATIENCE)  # for longer than a test waits for somebody else to get it
             self.released.set_result(self.lease.release())
         except BaseException as error:
             self.error = error
@@ -139,6 +139,11 @@ class Crew:
             if not before:  # whoever comes before the first one leads would claim for itself
                 until(lambda: self._hold._engine.cohorts or not self._alike, "it leads")
         return self.hands[-count:]
+
+    def one_more(self) -> Hand:
+        """It comes, and need not stand in its place yet."""
+        self.hands.append(self._hand(self._options))
+        return self.hands[-1]
 
     def _hand(self, options: dict[str, Any]) -> Hand:
         if self._loop is None:

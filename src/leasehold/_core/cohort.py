@@ -28,7 +28,7 @@ from collections.abc import Callable
 from leasehold._core import ops
 from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any
-from leasehold._core.policy import MOST_PASSES, PASS_SECONDS, tombstone_ms
+from leasehold._core.policy import MOST_PASSES, PASS_SECONDS, RENEWAL_MS, tombstone_ms
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 
 PASS, KEEP, ASK, GIVE_BACK = "pass", "keep", "ask", "give back"
@@ -149,7 +149,9 @@ class Cohort:
                     return KEEP
             if self._others or not self._last:
                 return GIVE_BACK
-        near_its_end = holding.stop_at - now < holding.ttl_ms / 4000  # a question could take what is left of it
+        # A question could take what is left of it. One takes half a second at most, so that a max_hold which is short
+        # beside the ttl is no reason not to ask.
+        near_its_end = holding.stop_at - now < min(holding.ttl_ms / 4, 4 * RENEWAL_MS) / 1000
         return GIVE_BACK if near_its_end else ASK
 
     def may_take(self, now: float, floor: int) -> bool:

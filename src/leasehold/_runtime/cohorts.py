@@ -229,7 +229,7 @@ class LocalCohort(Cohort):
         return True
 
     def _pass_to(self, engine: Engine, held: HeldLease, member: LocalWaiter, fence: int, now: float) -> None:
-        watchdog = engine.watchdog
+        watchdog, follower = engine.watchdog, None
         try:
             follower = HeldLease(held.name, held, watchdog.transitions, member.options, member.anchor, now)
             held.pass_on(follower, engine.new_owner(), fence)
@@ -242,6 +242,7 @@ class LocalCohort(Cohort):
             member.held = follower
         except BaseException:  # an interrupt: as if nothing had happened, and the caller gives it back
             if member.held is None:
+                watchdog.passing.discard(follower)
                 self.waiting.appendleft(member)
                 held.cohort, self.holder = self, held
                 held.take_back()

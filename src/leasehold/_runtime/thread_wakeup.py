@@ -7,7 +7,8 @@ would give the interpreter away once more, and another thread may take it. Where
 does the same, more slowly.
 
 A thread keeps its descriptors for its next wait. They are closed when neither the thread nor anybody who may still wake
-it refers to them: a write never goes to a descriptor that has become another file.
+it refers to them: a write never goes to a descriptor that has become another file. A forked child closes those of the
+threads that it does not have; what waits in these would keep them open for ever.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ import os
 import select
 import threading
 
-from leasehold._core.light_typing import Any, Callable
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from weakref import ref
+else:
+    from _weakref import ref  # ``weakref`` itself has more in it, which takes time to load
 
 MOST = 128  # threads of a process, with two descriptors each: one with more needs the other descriptors itself
-_opened: set[int] = set()  # those that are written to
+_opened: dict[int, ref[DescriptorWakeup]] = {}  # by the descriptor that is written to
 _plain_lock = threading.Lock  # as it was when this was loaded: gevent replaces it
 
 
@@ -45,15 +51,16 @@ class LockWakeup:
 class DescriptorWakeup:
     """The same by a descriptor that counts, and an epoll that reports each time that it does."""
 
-    __slots__ = ("_descriptor", "_poll")
+    __slots__ = ("__weakref__", "_descriptor", "_poll", "_thread", "_writes")
 
     def __init__(self) -> None:
         self._descriptor = -1
+        self._thread = threading.get_ident()  # that sleeps by it
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        _opened.add(self._descriptor)
-        writes = select.epoll()  # closed with the last reference to it
-        writes.register(self._descriptor, select.EPOLLIN | select.EPOLLET)
-        self._poll = writes.poll
+        _opened[self._descriptor] = ref(self)
+        self._writes = select.epoll()  # closed with the last reference to it
+        self._writes.register(self._descriptor, select.EPOLLIN | select.EPOLLET)
+        self._poll = self._writes.poll
 
     def wake(self) -> None:
         os.eventfd_write(self._descriptor, 1)
@@ -61,9 +68,17 @@ class DescriptorWakeup:
     def sleep(self, seconds: float) -> None:
         self._poll(seconds, 1)
 
-    def __del__(self, close: Callable[[int], None] = os.close, opened: set[int] = _opened) -> None:
+    def forked(self) -> None:
+        """In a forked child: it is of no use to a thread that does not exist here."""
+        if self._thread != threading.get_ident():
+            if (writes := getattr(self, "_writes", None)) is not None:  # its thread may have been about to make it
+                writes.close()
+            self.__del__()
+            self._descriptor = -1
+
+    def __del__(self, close: Callable[[int], None] = os.close, opened: dict[int, Any] = _opened) -> None:
         if self._descriptor >= 0:
-            opened.discard(self._descriptor)
+            opened.pop(self._descriptor, None)
             close(self._descriptor)
 
 
@@ -99,6 +114,10 @@ def _forked() -> None:
     """The child and its parent have the same descriptor: one would sleep through what the other was woken for."""
     global _kept
     _kept = _Kept()
+    for known in list(_opened.values()):
+        wakeup = known()
+        if wakeup is not None:
+            wakeup.forked()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -126,7 +126,7 @@ class Lock(BaseLock):
             if passed is not None:
                 return passed
             wait = place.wait_left(engine)
-        connection = engine.connections.borrow()
+        connection = engine.connections.borrow() if place is None else self._borrow_to_lead(place, events)
         borrowed = [connection]
         plain = events is None and ticket is None and place is None
         template = self._template(wait, connection.address) if plain else None
@@ -162,6 +162,14 @@ class Lock(BaseLock):
         try:
             held = place.wait(self._engine)
             return None if held is None else self._lease_class(self._engine, self._take_up(held, place, thread, events))
+        except BaseException as error:
+            self._leave_cohort(place, error, events)
+            raise
+
+    def _borrow_to_lead(self, place: WaitingThread, events: AcquireEvents | None) -> Connection:
+        """A connection for one that is to claim for others. Where there is none, they must not wait for it."""
+        try:
+            return self._engine.connections.borrow()
         except BaseException as error:
             self._leave_cohort(place, error, events)
             raise
@@ -297,7 +305,8 @@ class AsyncLock(BaseLock):
             if passed is not None:
                 return passed
             wait = place.wait_left(engine)
-        connection = self._driver.connection(loop)  # all tasks of the loop share it: there is nothing to give back
+        # All tasks of the loop share it: there is nothing to give back.
+        connection = self._driver.connection(loop) if place is None else self._connect_to_lead(place, loop, events)
         plain = events is None and ticket is None and place is None
         template = self._template(wait, connection.address) if plain else None
         request = self._request(wait, connection.address, events) if template is None else template.request
@@ -336,6 +345,16 @@ class AsyncLock(BaseLock):
                 return None
             taken = self._take_up(held, place, task, events)
             return self._lease_class(self._engine, taken, self._driver, task.get_loop())
+        except BaseException as error:
+            self._leave_cohort(place, error, events)
+            raise
+
+    def _connect_to_lead(
+        self, place: WaitingTask, loop: asyncio.AbstractEventLoop, events: AcquireEvents | None
+    ) -> PushRouter:
+        """As of a thread: the connection of the loop, for one that is to claim for others."""
+        try:
+            return self._driver.connection(loop)
         except BaseException as error:
             self._leave_cohort(place, error, events)
             raise

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from leasehold._core import ledger, ops
+from leasehold._core.policy import MOST_PASSES
 from leasehold.stores.clock import ManualClock
 from tests.model.differential.subjects import LedgerSubject, Opener, Subject
 
@@ -37,7 +38,7 @@ AIM = st.sampled_from([*["holder"] * 4, *["youngest"] * 2, "last", "older", "nob
 # What claims ask for: rule, permits, limit. Each run has its own theme, so that crowds of one kind come together.
 # Of one that holds alone the limit is how many fences its grant may bring.
 MUTEX, READ, WRITE = ("mutex", 1, 1), ("read", 1, 1), ("write", 1, 1)
-LEADER, WRITING_LEADER = ("mutex", 1, 65), ("write", 1, 3)
+LEADER, WRITING_LEADER = ("mutex", 1, MOST_PASSES + 1), ("write", 1, 3)
 THEMES = {
     "mutex": (MUTEX, LEADER),
     "readers and writers": (READ, WRITE, READ, READ, WRITING_LEADER),
@@ -312,7 +313,7 @@ class Differential(Comparison):
         self.send([ops.Renew(room, owner, fence, ttl_ms, number=number, shared=shared, meta=meta)], *how)
 
     @precondition(lambda self: self.given)
-    @rule(aim=AIM, ttl_ms=TTL, fences=st.sampled_from([0, 1, 2, 64, 1_000_000]), tell=HALF, how=HOW)
+    @rule(aim=AIM, ttl_ms=TTL, fences=st.sampled_from([0, 1, 2, MOST_PASSES, 1_000_000]), tell=HALF, how=HOW)
     def renew_for_others(self, aim: str, ttl_ms: int, fences: int, tell: bool, how: tuple[int, str]) -> None:
         """With fences for those to whom the lease is passed on, and to be told of the next claim."""
         room, owner, fence = self.target(aim)

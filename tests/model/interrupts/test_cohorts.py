@@ -141,7 +141,7 @@ class Scene:
         missing = {"second", "fourth"} - set(self.turns)
         assert not missing, f"{missing} had no turn, after an interrupt at {self.hit}"
         until(lambda: nothing_left(self.store, "job"), f"nothing is held, after an interrupt at {self.hit}")
-        assert not self.hold._engine.cohorts, self.hit
+        assert not self.hold._engine.cohorts and not self.hold._engine.watchdog.passing, self.hit
         self.hold.close()
 
 

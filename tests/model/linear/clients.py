@@ -36,6 +36,7 @@ MIXES = {
 }
 
 PATIENCE = 100.0  # seconds
+TRIES = 20  # of a batch
 Asking = Generator[Any, Any, None]
 _barrier: Any = None
 
@@ -177,30 +178,42 @@ def _in_process(url: str, seed: int, rules: list[str], rounds: int, address: str
 # ---------------------------------------------------------------- locks, whose leases pass inside a process
 
 
-def crew(url: str, seed: int, threads: int, rounds: int) -> tuple[list[list[Call]], int]:
-    """Threads of one coordinator that want one lock: their histories, and how many leases were passed on. What a thread
-    does counts as a claim that was granted when its acquire returned, with the fence of its own lease, and a release:
-    whether the store had a part in it makes no difference to anybody."""
+def crew(url: str, seed: int, threads: int, rounds: int) -> tuple[list[list[Call]], int, int]:
+    """Threads of one coordinator that want one lock, by itself or in a batch with another: their histories, how many
+    leases were passed on, or taken while they lingered, and how many came with a batch. What a thread does counts as a
+    claim that was granted when its acquire returned, with the fence of its own lease, and a release: whether the store
+    had a part in it makes no difference to anybody."""
     histories: list[list[Call]] = [[] for _ in range(threads)]
     passed: list[str] = []
+    batches: list[str] = []
     together = threading.Barrier(threads)
 
     def client(hold: leasehold.Leasehold, number: int) -> None:
         chance, calls = random.Random(seed + number), histories[number]
         together.wait(PATIENCE)
         for _ in range(rounds):
-            began = time.monotonic_ns()
-            wait, linger = chance.choice([0.001, None, None, None]), chance.choice([0, 0.01])
-            lease = hold.lock("linear", ttl=TTL_MS / 1000, linger=linger).acquire(wait=wait)
-            ended = time.monotonic_ns()
+            lock = hold.lock("linear", ttl=TTL_MS / 1000, linger=chance.choice([0, 0.01]))
+            beside = [lock, hold.lock("beside", number, ttl=TTL_MS / 1000)]
+            wait, batch = chance.choice([0.001, None, None, None]), chance.random() < 0.3
+            for _ in range(TRIES if batch else 1):  # a batch never waits
+                began = time.monotonic_ns()
+                found = hold.acquire_many(beside) if batch else [lock.acquire(wait=wait)]
+                ended = time.monotonic_ns()
+                lease = found[0]
+                if lease is not None:
+                    break
+                hold.release_many(found)
+                time.sleep(0.001)
             if lease is None:
                 continue
             held = lease._held
             calls.append(Call(ops.Claim(ROOM, held.owner, TTL_MS), ops.Granted(held.fence, TTL_MS), began, ended))
             passed.extend([held.owner] if held.granted_as else [])
+            batches.extend([held.owner] if batch else [])
             time.sleep(chance.choice([0, 0, 0.0005]))
             began = time.monotonic_ns()
-            reply = ops.Released() if lease.release() else ops.NotYours("taken")
+            ours = hold.release_many(found)[0] if batch else lease.release()
+            reply = ops.Released() if ours else ops.NotYours("taken")
             calls.append(Call(ops.Release(ROOM, held.owner, held.fence), reply, began, time.monotonic_ns()))
 
     with leasehold.connect(url) as hold:
@@ -209,19 +222,20 @@ def crew(url: str, seed: int, threads: int, rounds: int) -> tuple[list[list[Call
             thread.start()
         for thread in everybody:
             thread.join()
-    return histories, len(passed)
+    return histories, len(passed), len(batches)
 
 
-def in_crews(url: str, processes: int, threads: int, rounds: int, seed: int) -> tuple[list[list[Call]], int]:
+def in_crews(url: str, processes: int, threads: int, rounds: int, seed: int) -> tuple[list[list[Call]], int, int]:
     """Several such processes."""
     context = get_context("spawn")
     with ProcessPoolExecutor(processes, context, _meet_at, (context.Barrier(processes),)) as pool:
         parts = [pool.submit(_crew_in_process, url, seed + 100 * one, threads, rounds) for one in range(processes)]
         played = [part.result() for part in parts]
-    return [calls for histories, _ in played for calls in histories], sum(passed for _, passed in played)
+    calls = [calls for histories, _, _ in played for calls in histories]
+    return calls, sum(passed for _, passed, _ in played), sum(batches for _, _, batches in played)
 
 
-def _crew_in_process(url: str, seed: int, threads: int, rounds: int) -> tuple[list[list[Call]], int]:
+def _crew_in_process(url: str, seed: int, threads: int, rounds: int) -> tuple[list[list[Call]], int, int]:
     _barrier.wait(PATIENCE)  # so that they ask side by side
     return crew(url, seed, threads, rounds)
 

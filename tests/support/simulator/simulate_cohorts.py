@@ -41,16 +41,21 @@ def draw_crews(seed: int) -> Plan:
     for number in range(random.choice((0, 1, 1, 2))):
         alone = tuple([one._replace(rule=READ) for one in wants]) if written and random.random() < 0.7 else wants
         crews.append(draw_crew(random, f"d{number}", alone, base, plan.kind, 1))
-    actions = list(plan.actions)
-    if plan.kind != "quiet":
-        menu = (
-            ("cancel", "pause", "revoke") if plan.kind == "gentle" else ("cancel", "pause", "evict", "revoke", "stick")
-        )
-        for _ in range(random.choice((0, 2, 6))):
-            seconds = base * random.uniform(0.05, 1.5)
-            actions.append(Action(random.random() * plan.calm_at, random.choice(menu), seconds, random.random()))
+    actions = (*plan.actions, *troubles(random, plan, base))
     calm_at = min(plan.calm_at, LONGEST)  # so many have much to do
-    return replace(plan, theme="cohorts", clients=tuple(crews), actions=tuple(actions), calm_at=calm_at)
+    return replace(plan, theme="cohorts", clients=tuple(crews), actions=actions, calm_at=calm_at)
+
+
+def troubles(random: Random, plan: Plan, base: float) -> list[Action]:
+    """What happens to some of them besides."""
+    if plan.kind == "quiet":
+        return []
+    menu = ("cancel", "pause", "revoke") if plan.kind == "gentle" else ("cancel", "pause", "evict", "revoke", "stick")
+    found = []
+    for _ in range(random.choice((0, 2, 6))):
+        seconds = base * random.uniform(0.05, 1.5)
+        found.append(Action(random.random() * plan.calm_at, random.choice(menu), seconds, random.random()))
+    return found
 
 
 def draw_crew(random: Random, name: str, wants: tuple[Want, ...], base: float, kind: str, size: int) -> Crew:

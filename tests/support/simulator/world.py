@@ -76,9 +76,10 @@ class World:
 
     # ------------------------------------------------------------ time
 
-    def at(self, when: float, do: Callable[[], None]) -> Event:
+    def at(self, when: float, do: Callable[[], None], place: int | None = None) -> Event:
+        """Do this then. ``place``: among all that is to be done at that moment; the last one if it has none."""
         event = Event(do)
-        heappush(self._heap, (max(when, self.now), next(self._order), event))
+        heappush(self._heap, (max(when, self.now), next(self._order) if place is None else place, event))
         return event
 
     def step(self) -> bool:
@@ -166,10 +167,15 @@ class World:
         return self.at(self.now + patience, partial(answer, error))
 
     def _arrive(
-        self, op: ops.ResourceOp | ops.Group, reply_after: float | None, answer: Callable[[Outcome], None]
+        self,
+        op: ops.ResourceOp | ops.Group,
+        reply_after: float | None,
+        answer: Callable[[Outcome], None],
+        place: int | None = None,
     ) -> None:
-        if self.now < self.stalled_until:  # requests queue up, in their order
-            self.at(self.stalled_until, partial(self._arrive, op, reply_after, answer))
+        if self.now < self.stalled_until:  # requests queue up, in their order, also when it goes on to stall
+            place = next(self._order) if place is None else place
+            self.at(self.stalled_until, partial(self._arrive, op, reply_after, answer, place), place)
             return
         reply = self.turn(op)
         if reply_after is not None:

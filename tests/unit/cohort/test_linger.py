@@ -475,10 +475,13 @@ def test_a_guard_has_seen_a_later_fence(stage: Stage) -> None:
 
 def test_max_hold_counts_from_each_turn(stage: Stage) -> None:
     """What lingered before does not count."""
-    stage.use(max_hold=10)
-    for _ in range(3):
+    for _ in range(4):
+        with stage.lock(max_hold=10) as lease:
+            stage.settle(stage.hold)
+            tick(stage.hold, 5, step=1)
+            lease.check()
         tick(stage.hold, 4, step=4)
-        stage.use(max_hold=10)
+    assert len(stage.spy.of(Claim)) == 1
     with pytest.raises(LeaseLost, match="max_hold"), stage.lock(max_hold=10):
         tick(stage.hold, 11, step=1)
 
@@ -519,6 +522,24 @@ def test_a_store_without_pushes_is_asked_now_and_then() -> None:
             with hold.lock("job", ttl=TTL, linger=LINGER):
                 clock.advance(PASS_SECONDS + 0.001)
         assert len(spy.of(Claim)) == 1 and len(spy.of(Renew)) == 4
+
+
+async def test_tasks_and_a_store_without_pushes() -> None:
+    """The same in asyncio: it is taken again, and nobody else gets it before its moment is over."""
+    clock = StillClock()
+    store = MemoryStore(clock)
+    spy = Spy(store)
+    spy.capabilities = spy.capabilities._replace(push=False)
+    spy.holder_pushes = lambda: None
+    async with leasehold.aio.connect(spy) as hold, leasehold.aio.connect(store) as other:
+        for _ in range(3):
+            async with hold.lock("job", ttl=TTL, linger=LINGER):
+                clock.advance(0.001)
+        assert len(spy.of(Claim)) == 1 and not any(op.tell for op in spy.of(Renew))
+        assert await other.lock("job", ttl=TTL).try_acquire() is None and hold._engine.watchdog.lingering
+        tick(hold, LINGER + 0.1, step=LINGER + 0.1)
+        found = await other.lock("job", ttl=TTL).try_acquire()
+        assert found is not None and await found.release()
 
 
 def test_nothing_lingers_while_the_store_cannot_tell(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

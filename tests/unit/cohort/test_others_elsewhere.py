@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -11,7 +11,7 @@ import leasehold
 from leasehold._core import cohort as cohort_module
 from leasehold._core.policy import MOST_PASSES
 from leasehold.stores.memory import MemoryStore
-from tests.support.crew import Crew, Hand
+from tests.support.crew import Crew, Hand, Loop
 from tests.support.lock import StillClock, waiting
 from tests.support.waiting import until
 
@@ -29,15 +29,18 @@ class Place(NamedTuple):
 
 
 class Crowd:
-    """A coordinator with many threads and some with one each. Whoever has had its turn comes again at once."""
+    """A coordinator with many threads, or tasks, and some with one thread each. Whoever has had its turn comes again at
+    once."""
 
-    def __init__(self, local: int) -> None:
+    def __init__(self, local: int, kind: str) -> None:
         self.clock = StillClock()
         self.store = MemoryStore(self.clock)
         self.everybody = local + REMOTE
-        self.holds = [leasehold.connect(self.store) for _ in range(1 + REMOTE)]
-        self.crews = [Crew(hold, ttl=TTL) for hold in self.holds]
-        first = self.holds[0].lock("job", ttl=TTL).acquire()
+        self.loop = Loop() if kind == "tasks" else None
+        here: Any = (leasehold.connect if self.loop is None else leasehold.aio.connect)(self.store)
+        self.holds = [here, *[leasehold.connect(self.store) for _ in range(REMOTE)]]
+        self.crews = [Crew(hold, loop=self.loop if hold is here else None, ttl=TTL) for hold in self.holds]
+        first = self.holds[1].lock("job", ttl=TTL).acquire()
         assert first is not None
         self.places = [Place(hand, 0, 0) for hand in self.crews[0].come(local)]
         self.places += [Place(hand, crew, 0) for crew in range(1, 1 + REMOTE) for hand in self.crews[crew].come()]
@@ -52,8 +55,7 @@ class Crowd:
         self.places.remove(holder)
         self.turns += 1
         self._holder()
-        again = Hand(self.holds[holder.crew], "job", ttl=TTL)
-        self.crews[holder.crew].hands.append(again)
+        again = self.crews[holder.crew].one_more()
         self.places.append(Place(again, holder.crew, self.turns))
         until(lambda: waiting(self.store, "job") == self.everybody - 1, "everybody else waits")
         return holder
@@ -64,19 +66,25 @@ class Crowd:
 
     def end(self) -> None:
         """All of them."""
-        for hold in self.holds:
+        if self.loop is None:
+            self.holds[0].close()
+        else:
+            self.loop.do(self.holds[0].close)
+        for hold in self.holds[1:]:
             hold.close()
         for crew in self.crews:
             crew.end()
+        if self.loop is not None:
+            self.loop.close()
 
 
 @pytest.fixture
-def crowd() -> Iterator[Callable[[int], Crowd]]:
-    """Makes crowds with so many threads of one process. They end whatever happens."""
+def crowd() -> Iterator[Callable[[int, str], Crowd]]:
+    """Makes crowds with so many threads or tasks of one process. They end whatever happens."""
     made: list[Crowd] = []
 
-    def make(local: int) -> Crowd:
-        made.append(Crowd(local))
+    def make(local: int, kind: str) -> Crowd:
+        made.append(Crowd(local, kind))
         return made[-1]
 
     yield make
@@ -85,8 +93,9 @@ def crowd() -> Iterator[Callable[[int], Crowd]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
 @pytest.mark.parametrize(
-    ("bound", "threads", "passed"),
+    ("bound", "count", "passed"),
     [
         (MOST_PASSES, 64, 63),  # each of the others once
         (MOST_PASSES // 8, 64, MOST_PASSES // 8),
@@ -95,14 +104,19 @@ def crowd() -> Iterator[Callable[[int], Crowd]]:
         (MOST_PASSES * 2, 288, 287),
     ],
 )
-def test_many_threads_do_not_starve_other_processes(
-    crowd: Callable[[int], Crowd], monkeypatch: pytest.MonkeyPatch, bound: int, threads: int, passed: int
+def test_many_of_one_process_do_not_starve_other_processes(
+    crowd: Callable[[int, str], Crowd],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    bound: int,
+    count: int,
+    passed: int,
 ) -> None:
-    """Threads of one process pass a lease on, and 8 other processes wait with one thread each: of these each gets its
-    turn after one turn of the claim that its process lost to, the passes, and one turn of each other process. So
-    nobody waits for longer than twice its fair share, which is a turn of everybody."""
+    """Threads or tasks of one process pass a lease on, and 8 other processes wait with one thread each: of these each
+    gets its turn after one turn of the claim that its process lost to, the passes, and one turn of each other process.
+    So nobody waits for longer than twice its fair share, which is a turn of everybody."""
     monkeypatch.setattr(cohort_module, "MOST_PASSES", bound)
-    here = crowd(threads)
+    here = crowd(count, kind)
     turns = dict.fromkeys(range(1 + REMOTE), 0)
     overtaken: list[int] = []
     most = 1 + passed + REMOTE - 1
@@ -113,5 +127,5 @@ def test_many_threads_do_not_starve_other_processes(
         if place.crew:
             overtaken.append(before - place.came)
         assert here.turns <= (ROUNDS + 1) * (most + 1), turns
-    assert max(overtaken) == most, "the threads pass it on as often as they may, and not more often"
+    assert max(overtaken) == most, "they pass it on as often as they may, and not more often"
     assert most <= 2 * here.everybody and max(turns.values()) == turns[0] == ROUNDS * (1 + passed)

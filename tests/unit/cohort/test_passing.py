@@ -200,6 +200,20 @@ def test_nothing_is_reserved_beyond_the_clock(stage: Stage) -> None:
     assert len(stage.spy.of(Claim)) == 2 + 3  # each had to claim
 
 
+def test_a_block_that_is_shorter_than_the_turns(stage: Stage) -> None:
+    """The clock allowed for two fences: nobody gets a third one without the store, however many turns would be left."""
+    hands = stage.crew.come(5)
+    stage.release_first()
+    hands[0].has_it()
+    stage.clock.advance(0.000_002)
+    fences = [hands[0].lease.fence]
+    for before, hand, claims in zip(hands, hands[1:], (2, 2, 3, 4), strict=False):
+        assert before.let_go() is True
+        fences.append(hand.has_it().fence)
+        assert len(stage.spy.of(Claim)) == claims, f"fence {len(fences)}"
+    assert fences == sorted(set(fences))
+
+
 def test_the_clock_is_set_back_while_a_block_is_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is reserved is good. When it is used up no more is reserved: the lease goes back, and fences grow on."""
     monkeypatch.setattr(cohort_module, "MOST_PASSES", 3)
@@ -359,6 +373,17 @@ def test_max_hold_counts_for_each(stage: Stage) -> None:
         lease.check()
 
 
+def test_a_max_hold_that_is_short_beside_the_ttl(stage: Stage) -> None:
+    """There is time to ask the store for fences: the lease passes on all the same."""
+    hands = stage.crew.come(3, max_hold=10)
+    stage.release_first()
+    hands[0].has_it()
+    stage.clock.advance(0.001)
+    for before, hand in pairwise(hands):
+        assert before.let_go() is True and hand.has_it().state == "held"
+    assert len(stage.spy.of(Claim)) == 2 and len(stage.reservations()) == 1
+
+
 def test_max_hold_of_the_one_before_does_not_count(stage: Stage) -> None:
     """Whoever has no such limit holds for as long as it is renewed."""
     (limited,) = stage.crew.come(max_hold=20)
@@ -466,6 +491,37 @@ def test_the_leader_gives_up(stage: Stage) -> None:
     assert second.has_it().state == "held"
 
 
+def test_a_leader_that_gets_no_connection(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is its turn to claim, and no descriptor is left: it says so, and the next one claims at once. The clock
+    stands."""
+    hands = stage.begin(3)
+    leads: list[None] = []
+    wait_left = cohorts.LocalWaiter.wait_left
+    place: Any = stage.hold._engine.connections if stage.loop is None else stage.hold._driver
+    name = "borrow" if stage.loop is None else "connection"
+    connect = getattr(place, name)
+
+    def begins(member: Any, engine: Any) -> float | None:
+        leads.append(None)
+        return wait_left(member, engine)
+
+    def refuse(*where: Any) -> Any:
+        if leads:
+            monkeypatch.undo()
+            raise StoreUnavailable("no descriptor is left")
+        return connect(*where)
+
+    monkeypatch.setattr(cohorts.LocalWaiter, "wait_left", begins)
+    monkeypatch.setattr(place, name, refuse)
+    stage.do(lambda hold: hold.revoke("job"))
+    until(hands[0].lease.revoked.is_set, "it goes back to the store")
+    hands[0].let_go()
+    with pytest.raises(StoreUnavailable, match="no descriptor"):
+        hands[1].has_it()
+    assert hands[2].has_it().state == "held" and hands[2].let_go() is True
+    nothing_is_left_of_it(stage)
+
+
 def test_a_wait_is_over_and_the_lease_comes_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is passed to one whose wait is over, before it has withdrawn: it has it, and passes it on."""
     (holder,) = stage.begin(1)
@@ -545,6 +601,50 @@ def test_one_that_has_ended_is_passed_over(stage: Stage, monkeypatch: pytest.Mon
     nothing_is_left_of_it(stage)
 
 
+class Interrupted(BaseException):
+    """As Ctrl-C, or a cancellation."""
+
+
+def test_one_that_is_interrupted_as_it_takes_it_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was passed to one that never had it: it is given back at once, and the next one claims. The clock stands."""
+    hands = stage.begin(3)
+    (cohort,) = stage.hold._engine.cohorts.values()
+    struck: Any = cohort.waiting[0]
+    take = cohorts._take
+
+    def strike(engine: Any, member: Any) -> Any:
+        if member is struck:
+            raise Interrupted
+        return take(engine, member)
+
+    monkeypatch.setattr(cohorts, "_take", strike)
+    assert hands[0].let_go() is True
+    assert hands[2].has_it().fence > hands[0].lease.fence and isinstance(hands[1].error, Interrupted)
+    assert hands[2].let_go() is True
+    nothing_is_left_of_it(stage)
+
+
+def test_one_that_left_and_lives_on_is_not_passed_to(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread or task goes on with something else, and would never take up what is passed to it."""
+    hands = stage.begin(3)
+    (cohort,) = stage.hold._engine.cohorts.values()
+    left: Any = cohort.waiting[0]
+    look_around = cohorts._look
+
+    def strike(engine: Any, member: Any, until_: float) -> None:
+        if member is left:
+            raise Interrupted
+        look_around(engine, member, until_)
+
+    monkeypatch.setattr(cohorts, "_look", strike)
+    monkeypatch.setattr(type(left), "gone", lambda member: False)  # it has ended, but may as well have gone on
+    left.wake()
+    until(lambda: hands[1].error is not None, "it has left")
+    assert hands[0].let_go() is True
+    assert hands[2].has_it().state == "held" and hands[2].let_go() is True
+    nothing_is_left_of_it(stage)
+
+
 def before_it_is_taken_up(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, lease: Any, change: Callable[[], object]
 ) -> None:
@@ -611,6 +711,24 @@ def test_the_coordinator_is_closed_before_it_is_taken_up(stage: Stage, monkeypat
     with pytest.raises(StoreUnavailable, match="closed"):
         hands[1].has_it()
     assert not stage.hold._engine.watchdog.passing
+
+
+def test_a_fork_before_it_is_taken_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child has neither the lease nor anybody who could take it up. The parent's receiver has it."""
+    hands = stage.begin(2)
+    engine = stage.hold._engine
+    outcomes: list[int] = []
+
+    def fork() -> None:
+        (passed,) = engine.watchdog.passing
+        child = os.fork()
+        if not child:  # says by its exit status what it found
+            os._exit(int(bool(engine.watchdog.passing or engine.cohorts)) + 2 * (passed.phase != LOST))
+        outcomes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    before_it_is_taken_up(stage, monkeypatch, hands[0].lease, fork)
+    assert outcomes == [0] and hands[1].has_it().state == "held" and hands[1].let_go() is True
+    nothing_is_left_of_it(stage)
 
 
 def nothing_is_left_of_it(stage: Stage) -> None:

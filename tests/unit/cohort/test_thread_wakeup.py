@@ -148,6 +148,37 @@ def test_a_forked_child_has_its_own() -> None:
     assert thread_wakeup.take() is kept
 
 
+def test_a_forked_child_closes_those_of_other_threads() -> None:
+    """What waits in a thread that the child does not have would keep them open for ever. The parent's go on."""
+    before, opened = open_files(), len(thread_wakeup._opened)
+    wakeups: list[DescriptorWakeup] = []
+    began = threading.Semaphore(0)
+
+    def wait() -> None:
+        wakeup = thread_wakeup.take()
+        assert isinstance(wakeup, DescriptorWakeup)
+        wakeups.append(wakeup)
+        began.release()
+        wakeup.sleep(LONG)
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+        assert began.acquire(timeout=LONG)
+    assert len(thread_wakeup._opened) == opened + len(threads)
+    child = os.fork()
+    if child == 0:
+        left = open_files() - before, len(thread_wakeup._opened) - opened
+        wakeups.clear()
+        os.close(os.eventfd(0))  # a descriptor that was closed twice would be another file by now
+        os._exit(0 if max(left) <= 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for wakeup, thread in zip(wakeups, threads, strict=True):
+        wakeup.wake()
+        thread.join(LONG / 2)
+        assert not thread.is_alive()
+
+
 def test_an_interrupted_sleep_raises() -> None:
     """Ctrl-C ends a wait at once."""
     wakeup = DescriptorWakeup()

@@ -19,9 +19,9 @@ class Interrupted(BaseException):
     """As a cancelled task, or Ctrl-C."""
 
 
-def held_by_a_cohort(waiting: int = 3) -> tuple[Cohort, Holding]:
-    """A lease of a minute that was granted at 0, and so many who wait for it."""
-    grant = LocalGrant("host:1:a", FENCE, 60_000, 0.0, 60_000, 0.0, False)
+def held_by_a_cohort(waiting: int = 3, ttl_ms: int = 60_000) -> tuple[Cohort, Holding]:
+    """A lease that was granted at 0, and so many who wait for it."""
+    grant = LocalGrant("host:1:a", FENCE, ttl_ms, 0.0, ttl_ms, 0.0, False)
     holding = Holding(Name("r", "r"), grant, nullcontext())
     cohort = Cohort(("key",), None)
     cohort.granted(holding)
@@ -85,12 +85,13 @@ def test_asking_leaves_time_to_give_back() -> None:
 
 
 @pytest.mark.parametrize("waiting", [0, 3])
-def test_near_its_end_a_lease_goes_back_without_a_question(waiting: int) -> None:
+@pytest.mark.parametrize(("ttl_ms", "left"), [(6_000, 1.5), (60_000, 2.0)])
+def test_near_its_end_a_lease_goes_back_without_a_question(ttl_ms: int, left: float, waiting: int) -> None:
     """The question could take the time in which it could have been released. What is reserved already may be used."""
-    cohort, holding = held_by_a_cohort(waiting)
-    last_quarter = holding.stop_at - 15.0
-    assert cohort.decide(holding, last_quarter, FENCE, lingers=True) == ASK
-    assert cohort.decide(holding, last_quarter + 0.001, FENCE, lingers=True) == GIVE_BACK
+    cohort, holding = held_by_a_cohort(waiting, ttl_ms)
+    near = holding.stop_at - left
+    assert cohort.decide(holding, near - 0.001, FENCE, lingers=True) == ASK
+    assert cohort.decide(holding, near + 0.001, FENCE, lingers=True) == GIVE_BACK
     cohort.reserved(ops.Renewed(60_000, FENCE + 1, FENCE + MOST_PASSES, False), holding.stop_at - 1)
     decision = cohort.decide(holding, holding.stop_at - 1, FENCE, lingers=True)
     assert decision == (PASS if waiting else GIVE_BACK), "one that lingers would be due for renewal"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import leasehold
 from leasehold._core.ops import Claim, Renew
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
+from tests.support.crew import Loop
 from tests.support.lock import Spy, elsewhere, nothing_left, waiting
 from tests.support.waiting import PATIENCE, until
 
@@ -21,30 +23,45 @@ TTL = 60
 class Stage:
     """A coordinator over a spied store, and another one that holds the lock first."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.clock = ManualClock()
         self.spy = Spy(MemoryStore(self.clock))
-        self.hold = leasehold.connect(self.spy)
+        self.loop = Loop() if kind == "tasks" else None
+        self.hold: Any = (leasehold.connect if self.loop is None else leasehold.aio.connect)(self.spy)
         self.other = leasehold.connect(self.spy.inner)
         self.turns: list[str] = []
         self.fences: list[int] = []
-        self.threads: list[threading.Thread] = []
+        self.ends: list[Callable[[], object]] = []
 
     def come(self, name: str, side: str = "write", **options: Any) -> None:
         """One more waits."""
         before = waiting(self.spy, "page")
 
+        lock = getattr(self.hold.rwlock("page"), side)(ttl=TTL, **options)
+
+        def holds(lease: Any) -> None:
+            self.turns.append(name)
+            self.fences.append(lease.fence)
+            self.clock.advance(0.001)
+
         def turn() -> None:
-            lock = getattr(self.hold.rwlock("page"), side)(ttl=TTL, **options)
             with lock as lease:
-                self.turns.append(name)
-                self.fences.append(lease.fence)
-                self.clock.advance(0.001)
+                holds(lease)
                 if name.endswith("downgrades"):
                     lease.downgrade()
 
-        self.threads.append(threading.Thread(target=turn, daemon=True))
-        self.threads[-1].start()
+        async def turn_of_task() -> None:
+            async with lock as lease:
+                holds(lease)
+                if name.endswith("downgrades"):
+                    await lease.downgrade()
+
+        if self.loop is None:
+            thread = threading.Thread(target=turn, daemon=True)
+            thread.start()
+            self.ends.append(partial(thread.join, PATIENCE))
+        else:
+            self.ends.append(partial(self.loop.start(turn_of_task()).result, PATIENCE))
         until(lambda: waiting(self.spy, "page") == before + 1, "it waits")
         if side == "write":
             until(lambda: bool(self.hold._engine.cohorts), "it leads")
@@ -53,9 +70,9 @@ class Stage:
         """The first is released, and all get their turns."""
         self.clock.advance(0.001)
         assert first.release()
-        for thread in self.threads:
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
+        for end in self.ends:
+            end()
+        assert len(self.turns) == len(self.ends)
         assert len(set(self.fences)) == len(self.fences) and nothing_left(self.spy, "page")
         assert not self.hold._engine.cohorts
 
@@ -63,14 +80,28 @@ class Stage:
         """How many were sent."""
         return len(self.spy.of(Claim))
 
+    def claim(self, hold: Any, lock: Callable[[Any], Any]) -> Any:
+        """Acquire it, of either coordinator, on a thread or in a task of its own."""
+        if self.loop is None or hold is self.other:
+            return lock(hold).acquire()
+        return self.loop.do(lambda: lock(hold).acquire())
 
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    """Ends whatever happens."""
-    made = Stage()
+    def end(self) -> None:
+        """All of them."""
+        if self.loop is None:
+            self.hold.close()
+        else:
+            self.loop.do(self.hold.close)
+            self.loop.close()
+        self.other.close()
+
+
+@pytest.fixture(params=["threads", "tasks"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """Of each kind. Ends whatever happens."""
+    made = Stage(request.param)
     yield made
-    made.hold.close()
-    made.other.close()
+    made.end()
 
 
 def test_writers_pass_it_on(stage: Stage) -> None:
@@ -116,12 +147,13 @@ def test_a_lock_and_a_writer_do_not_pass_to_each_other(stage: Stage) -> None:
     first = stage.other.lock("page", ttl=TTL).acquire()
     assert first is not None
     stage.come("a")
-    with elsewhere(lambda: stage.hold.lock("page", ttl=TTL, wait=PATIENCE).acquire()) as locked:
+    with elsewhere(lambda: stage.claim(stage.hold, lambda hold: hold.lock("page", ttl=TTL, wait=PATIENCE))) as locked:
         until(lambda: waiting(stage.spy, "page") == 2, "it waits")
         stage.clock.advance(0.001)
         assert first.release()
         lease = locked()
-    assert lease is not None and lease.release() and stage.claims() == 2
+    assert lease is not None and stage.claims() == 2
+    assert lease.release() if stage.loop is None else stage.loop.do(lease.release)
 
 
 def test_writers_of_two_processes(stage: Stage) -> None:
