@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from _signal import set_wakeup_fd  # ``signal`` makes enums of all signals, which takes milliseconds
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable, Protocol, cast
 from leasehold.errors import InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from signal import set_wakeup_fd
 
     from leasehold._core.ports import Store
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         def raw_connection(self) -> Any: ...
 
     Target = str | Client | Sequence[Client | str] | Pool | Engine | Store
+else:
+    from _signal import set_wakeup_fd  # ``signal`` makes enums of all signals, which takes milliseconds
 
 SLOTS = ("resource", "namespace")
 NO_DESCRIPTOR = -2  # -1 would mean something
