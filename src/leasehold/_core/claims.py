@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from leasehold._core import ops
 from leasehold._core.holding import LocalGrant
-from leasehold._core.light_typing import Callable, NamedTuple, Protocol, Sequence, TypeAlias
+from leasehold._core.light_typing import Callable, NamedTuple, Protocol, Sequence, TypeAlias, make_tuple
 from leasehold._core.names import Name
 from leasehold._core.policy import (
     BUDGET_MS,
@@ -23,8 +23,6 @@ from leasehold._core.policy import (
 from leasehold._core.rules import MUTEX, READ, RULES, SEMAPHORE
 from leasehold._core.types import Door, Waiter
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable, Unsupported
-
-make_tuple = tuple.__new__  # a NamedTuple of all its fields, without the call of a Python function
 
 # ---------------------------------------------------------------- requests
 

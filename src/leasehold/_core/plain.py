@@ -8,7 +8,7 @@ right. A plain turn pushes nothing.
 
 from __future__ import annotations
 
-from leasehold._core.light_typing import Any, Callable, TypeAlias
+from leasehold._core.light_typing import Any, Callable, TypeAlias, make_tuple
 from leasehold._core.ops import Claim, Granted, Release, Released, Renew, Renewed, StoreOp
 from leasehold._core.policy import DAY_US, MAX_FENCE, MAX_FLOOR_AHEAD_US
 from leasehold._core.rules import EXCLUSIVE, ONLY_SLOT
@@ -19,7 +19,8 @@ Result: TypeAlias = tuple[State, Granted | Renewed | Released]
 USUAL = State._fields.index("fence_until_us") + 1  # the fields behind it are empty in a plain state
 NOTHING = State()[USUAL:]
 RELEASED = Released()
-TTL, RULE, RENEWALS = map(Grant._fields.index, ("ttl_ms", "rule", "renewals"))  # ``_replace`` costs twice as much
+TTL, RULE, RENEWALS, TICKET = map(Grant._fields.index, ("ttl_ms", "rule", "renewals", "ticket"))
+UNCHANGED = Grant("", 0, 0, 0)[TICKET:]  # what a claim does not set
 
 
 def turn(state: State, now: Instant, op: StoreOp) -> Result | None:
@@ -37,20 +38,15 @@ def claim(state: State, now: Instant, op: Claim) -> Result | None:
     if not usual or not 0 <= floor <= MAX_FENCE or floor > wall_us + MAX_FLOOR_AHEAD_US:
         return None
     fence = max(wall_us, floor + 1, state.fence + 1)
-    grant = Grant(
-        op.owner,
-        fence,
-        ttl_ms,
-        ms + ttl_ms,
-        rule,
-        ONLY_SLOT,
-        wall_us,
-        op.meta,
-        op.holder_address,
-        op.delay_ms,
-    )
-    after = State((grant,), (), fence, max(state.fence_until_us, fence + DAY_US))
-    return after, Granted(fence, ttl_ms, ONLY_SLOT, 0, rule)
+    grant = make_tuple(
+        Grant,
+        (
+            op.owner, fence, ttl_ms, ms + ttl_ms, rule, ONLY_SLOT, wall_us, op.meta, op.holder_address, op.delay_ms,
+            *UNCHANGED,
+        ),
+    )  # fmt: skip
+    after = make_tuple(State, ((grant,), (), fence, max(state.fence_until_us, fence + DAY_US), *NOTHING))
+    return after, make_tuple(Granted, (fence, ttl_ms, ONLY_SLOT, 0, rule))
 
 
 def renew(state: State, now: Instant, op: Renew) -> Result | None:
@@ -60,15 +56,17 @@ def renew(state: State, now: Instant, op: Renew) -> Result | None:
     if grant is None or changes or expires_ms < grant.expires_ms:
         return None
     number = max(grant.renewals, op.number)
-    renewed = Grant._make((*grant[:TTL], ttl_ms, expires_ms, *grant[RULE:RENEWALS], number, *grant[RENEWALS + 1 :]))
-    return State((renewed,), (), state.fence, state.fence_until_us), Renewed(ttl_ms)
+    fields = (*grant[:TTL], ttl_ms, expires_ms, *grant[RULE:RENEWALS], number, *grant[RENEWALS + 1 :])
+    renewed = make_tuple(Grant, fields)  # ``_replace`` costs twice as much
+    after = make_tuple(State, ((renewed,), (), state.fence, state.fence_until_us, *NOTHING))
+    return after, Renewed(ttl_ms)
 
 
 def release(state: State, now: Instant, op: Release) -> Result | None:
     grant = only_grant(state, now, op)
     if grant is None or grant.closed_until_ms or op.forget_ms:
         return None
-    return State((), (), state.fence, state.fence_until_us), RELEASED
+    return make_tuple(State, ((), (), state.fence, state.fence_until_us, *NOTHING)), RELEASED
 
 
 def only_grant(state: State, now: Instant, op: Renew | Release) -> Grant | None:

@@ -167,8 +167,10 @@ class Engine:
 
     def forget(self, held: HeldLease) -> None:
         """It is over, and every listener knows."""
-        with self.watchdog.transitions:
-            self.unlist(held)
+        watchdog = self.watchdog
+        with watchdog.transitions:
+            watchdog.remove(held)
+            self.registry.remove(held)
         held.drop_references()
         if held.cohort is not None:
             self.cohort_ended(held)

@@ -6,11 +6,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from leasehold._core import flows
-from leasehold._core.claims import ClaimTemplate, make_tuple
+from leasehold._core.claims import ClaimTemplate
 from leasehold._core.durations import wait_seconds
 from leasehold._core.flows import AcquireRequest
 from leasehold._core.holding import ALIVE, LOST, LocalGrant
-from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable, TypeAlias
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Callable, TypeAlias, make_tuple
 from leasehold._core.names import Name
 from leasehold._core.ops import Defer
 from leasehold._core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE

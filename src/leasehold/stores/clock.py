@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from leasehold._core.light_typing import make_tuple
 from leasehold._core.types import Instant
 
 __all__ = ["ManualClock"]
@@ -27,7 +28,7 @@ class SystemClock:
             return time.clock_gettime(CLOCK_ID)
 
         def instant(self) -> Instant:
-            return Instant(time.clock_gettime_ns(CLOCK_ID) // 1_000_000, time.time_ns() // 1_000)
+            return make_tuple(Instant, (time.clock_gettime_ns(CLOCK_ID) // 1_000_000, time.time_ns() // 1_000))
 
     else:
 

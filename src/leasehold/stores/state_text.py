@@ -11,7 +11,7 @@ from leasehold._core.light_typing import Any
 from leasehold._core.rules import RULES
 from leasehold._core.types import AuditNote, Door, Grant, State, Tombstone, Waiter, Watcher
 
-RULE, SLOTS, TELL = map(Grant._fields.index, ("rule", "slots", "tell"))  # the last one is left out unless it is set
+RULE, SLOTS = map(Grant._fields.index, ("rule", "slots"))
 MOST = 2**53  # no number of ours is higher
 JSON: dict[object, type] = {"str": str, "bool": bool, "int": int, "tuple[int, ...]": list}
 KINDS = {
@@ -33,8 +33,7 @@ def fields(state: State) -> tuple[object, ...]:
     length = USUAL
     if state[USUAL:] != NOTHING_RARE:
         length = max([place for place, field in enumerate(state, 1) if field])
-    holders = tuple([one if one.tell else one[:TELL] for one in state.holders])
-    return (holders, *state[1:length])
+    return state[:length]
 
 
 def decode(written: str, known: State | None = None) -> State:

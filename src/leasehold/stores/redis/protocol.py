@@ -15,7 +15,7 @@ from pathlib import Path
 import hiredis
 
 from leasehold._core import ops
-from leasehold._core.light_typing import Any, cast
+from leasehold._core.light_typing import Any, cast, make_tuple
 from leasehold._core.names import matches
 from leasehold._core.policy import forgotten_after_ms
 from leasehold._core.rules import MUTEX, ONLY_SLOT
@@ -572,5 +572,5 @@ def prepared_claim(op: ops.Claim) -> Callable[[str, int], bytes]:
 def plain_grant(reply: Any) -> ops.Granted | None:
     """The grant of a mutex, the usual reply to such a claim; None for any other reply."""
     if type(reply) is list and len(reply) == 3 and reply[0] == 1:
-        return tuple.__new__(ops.Granted, (reply[1], reply[2], ONLY_SLOT, 0, MUTEX))
+        return make_tuple(ops.Granted, (reply[1], reply[2], ONLY_SLOT, 0, MUTEX))
     return None
