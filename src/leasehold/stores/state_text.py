@@ -11,7 +11,7 @@ from leasehold._core.light_typing import Any
 from leasehold._core.rules import RULES
 from leasehold._core.types import AuditNote, Door, Grant, State, Tombstone, Waiter, Watcher
 
-RULE, SLOTS = map(Grant._fields.index, ("rule", "slots"))
+RULE, SLOTS, TELL = map(Grant._fields.index, ("rule", "slots", "tell"))  # the last one is left out unless it is set
 MOST = 2**53  # no number of ours is higher
 JSON: dict[object, type] = {"str": str, "bool": bool, "int": int, "tuple[int, ...]": list}
 KINDS = {
@@ -33,7 +33,10 @@ def fields(state: State) -> tuple[object, ...]:
     length = USUAL
     if state[USUAL:] != NOTHING_RARE:
         length = max([place for place, field in enumerate(state, 1) if field])
-    return state[:length]
+    holders = state.holders
+    if holders:
+        holders = tuple([one if one.tell else one[:TELL] for one in holders])
+    return (holders, *state[1:length])
 
 
 def decode(written: str, known: State | None = None) -> State:
