@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.race import Broken, Result
+from benchmarks.race import PeerFailed, Result
 from benchmarks.report.machine import ROOT
 from benchmarks.rounds import Setup
 from benchmarks.server import Server
@@ -36,6 +36,7 @@ class Program:
 
     def __init__(self, name: str, setup: Setup, server: Server, process: subprocess.Popen[str]) -> None:
         self._name, self._effort, self._server, self._process = name, setup.effort, server, process
+        self.failed = ""  # why it takes part no longer
 
     def pairs(self, _count: int) -> float:
         """A run without contention; returns its rate."""
@@ -49,7 +50,7 @@ class Program:
         found = self.play(parties, self._effort.race_seconds)
         spent = self._server.usage().since(before)
         if found["handoffs"] < 2:
-            raise Broken(f"{self._name}: {found['handoffs']} handoffs: a party is stuck")
+            raise self._failure(f"{found['handoffs']} handoffs with {parties} parties: one is stuck")
         percent = statistics.quantiles(found["took_us"], n=100)
         return Result(
             found["handoffs"] / found["seconds"],
@@ -73,9 +74,13 @@ class Program:
         line = self._process.stdout.readline() if ready else ""
         self._process.send_signal(signal.SIGSTOP)
         if not line:
-            raise Broken(f"{self._name}: it failed or hung with {parties} parties")
+            raise self._failure(f"it failed or hung with {parties} parties")
         found: dict[str, Any] = json.loads(line)
         return found
+
+    def _failure(self, why: str) -> PeerFailed:
+        self.failed = f"{self._name}: left out, because {why}."
+        return PeerFailed(self.failed)
 
 
 @contextmanager

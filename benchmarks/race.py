@@ -75,6 +75,10 @@ class Broken(RuntimeError):
     """The lock did not do what it promises, so no figure of it counts."""
 
 
+class PeerFailed(Broken):
+    """A contender that is not ours has given no answer. The others go on without it."""
+
+
 class Board:
     """64-bit words in shared memory."""
 
@@ -358,7 +362,7 @@ Racer = Callable[[Path, int], Result]  # lets so many parties run once, with a n
 
 
 def compete(setup: Setup, racers: Mapping[str, Racer], parties: int) -> dict[str, list[Result]]:
-    """Each contender in turn, round after round."""
+    """Each contender in turn, round after round. One that failed is left out."""
     results: dict[str, list[Result]] = {name: [] for name in racers}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(setup.effort.races):
@@ -366,7 +370,12 @@ def compete(setup: Setup, racers: Mapping[str, Racer], parties: int) -> dict[str
                 setup.step(
                     f"{parties} parties: race", number * len(racers) + place + 1, setup.effort.races * len(racers)
                 )
-                results[name].append(run(Path(folder) / f"{name.replace('/', ' ')} {number}", parties))
+                if name not in results:
+                    continue
+                try:
+                    results[name].append(run(Path(folder) / f"{name.replace('/', ' ')} {number}", parties))
+                except PeerFailed:
+                    del results[name]
     return results
 
 

@@ -52,9 +52,9 @@ def threads(setup: Setup) -> Result:
     details: list[Row] = []
     with Server() as server, foreign.programs(setup, server) as (programs, notes):
         racers = _racers(setup, server, race.threads)
-        others: dict[str, Racer] = {name: program.race for name, program in programs.items()}
         for count in setup.effort.waiters:
             few = count in setup.effort.few_waiters
+            others: dict[str, Racer] = {name: one.race for name, one in programs.items() if not one.failed}
             found = race.compete(setup, racers | others if few else racers, count)
             rows = race.race_rows(threads_work(count), found, PYTHON_REDIS_LOCK)
             for row in rows:
@@ -65,6 +65,7 @@ def threads(setup: Setup) -> Result:
                     summary.append(Row(SUMMARY, row.contender, f"{count} threads", row.figure))
             if few:
                 details += rows
+        notes += [program.failed for program in programs.values() if program.failed]
     charts = [
         _against_waiters(
             setup, "handoffs", "Throughput against waiters: threads of one process, one lock", HANDOFFS_PER_S, rates

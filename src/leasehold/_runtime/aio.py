@@ -126,13 +126,9 @@ class AsyncDriver:
             raise StoreUnavailable(CLOSED) from None
 
     async def release(self, held: HeldLease) -> bool:
-        """Release a lease: to the next of this process who waits for it, or to the store. True when it was ours until
-        now."""
-        cohort = held.cohort
-        if cohort is None and not held.options.linger:
+        """Release a lease that could not pass to the next of this process at once. True when it was ours until now."""
+        if held.cohort is None and not held.options.linger:
             return await self._give_back(held)
-        if cohort is not None and cohort.pass_on(self.engine, held):
-            return True
         from leasehold._runtime import cohorts
 
         engine = self.engine

@@ -321,7 +321,7 @@ def wait_on_thread(engine: Engine, member: Any) -> HeldLease | None:
     if member.held is None and not member.leads:
         warn_in_event_loop(engine)
     while member.held is None and not member.leads:
-        until = _wait_until(engine, member)
+        until = SOON if member.give_up is None and engine.clock.goes_on else _wait_until(engine, member)
         member.sleep(engine, until)
         if member.held is None:
             _look(engine, member, until)
@@ -331,7 +331,7 @@ def wait_on_thread(engine: Engine, member: Any) -> HeldLease | None:
 async def wait_in_task(engine: Engine, member: Any) -> HeldLease | None:
     """The same in the running task."""
     while member.held is None and not member.leads:
-        until = _wait_until(engine, member)
+        until = SOON if member.give_up is None and engine.clock.goes_on else _wait_until(engine, member)
         await member.sleep(engine, until)
         if member.held is None:
             _look(engine, member, until)
@@ -339,9 +339,7 @@ async def wait_in_task(engine: Engine, member: Any) -> HeldLease | None:
 
 
 def _wait_until(engine: Engine, member: LocalWaiter) -> float:
-    """When to look next. In the usual case nobody has to read a clock for that."""
-    if member.give_up is None and engine.clock.goes_on:
-        return SOON
+    """When to look next, where SOON will not do: in the usual case nobody has to read a clock for that."""
     look_at = engine.clock.now() + LOOK_EVERY
     return look_at if member.give_up is None else min(look_at, member.give_up)
 

@@ -78,13 +78,9 @@ def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
 
 
 def release(engine: Engine, held: HeldLease) -> bool:
-    """Release a lease: to the next of this process who waits for it, or to the store. True when it was ours until
-    now."""
-    cohort = held.cohort
-    if cohort is None and not held.options.linger:
+    """Release a lease that could not pass to the next of this process at once. True when it was ours until now."""
+    if held.cohort is None and not held.options.linger:
         return _give_back(engine, held)
-    if cohort is not None and cohort.pass_on(engine, held):
-        return True
     from leasehold._runtime import cohorts
 
     try:

@@ -96,10 +96,12 @@ class Lease(BaseLease):
 
     def release(self) -> bool:
         """Release the lease. False: it had already been lost. OutcomeUnknown: not confirmed; may be repeated."""
-        if self._held.step_out():
+        held, cohort = self._held, self._held.cohort
+        if held.step_out():
             return self._settle() != LOST
         try:
-            ours = sync.release(self._engine, self._held)
+            passed = cohort is not None and cohort.pass_on(self._engine, held)
+            ours = passed or sync.release(self._engine, held)
             self._finish_release(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() releases it
             self._finish_release(False)
@@ -201,10 +203,12 @@ class AsyncLease(BaseLease):
 
     async def release(self) -> bool:
         """Release the lease. False: it had already been lost. OutcomeUnknown: not confirmed; may be repeated."""
-        if self._held.step_out():
+        held, cohort = self._held, self._held.cohort
+        if held.step_out():
             return self._settle() != LOST
         try:
-            ours = await self._driver.release(self._held)
+            passed = cohort is not None and cohort.pass_on(self._engine, held)
+            ours = passed or await self._driver.release(held)
             self._finish_release(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() releases it
             self._finish_release(False)

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import foreign
 from benchmarks.foreign import Language, programs
-from benchmarks.race import Broken
+from benchmarks.race import Broken, compete
 from benchmarks.rounds import TINY, Setup
 from benchmarks.server import Usage
 
@@ -73,6 +73,18 @@ def test_a_program_that_ends_is_noticed(server: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(foreign, "LANGUAGES", languages(""))
     with programs(SETUP, server) as (found, _), pytest.raises(Broken, match="lock 0: it failed"):
         found["lock 0"].race(tmp_path, 3)
+
+
+def test_a_race_goes_on_without_a_program_that_ended(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have all their rounds, and the program says why it takes part no longer."""
+    monkeypatch.setattr(foreign, "LANGUAGES", languages("", ""))
+    with programs(SETUP, server) as (found, _):
+        first, second = found.values()
+        results = compete(SETUP, {"ends": first.race, "goes on": lambda folder, _: second.race(folder, 2)}, 3)
+        assert first.failed == "lock 0: left out, because it failed or hung with 3 parties."
+        assert second.failed == ""
+    assert list(results) == ["goes on"]
+    assert len(results["goes on"]) == SETUP.effort.races
 
 
 def test_what_cannot_be_built_is_left_out(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
