@@ -33,9 +33,9 @@ def fields(state: State) -> tuple[object, ...]:
     length = USUAL
     if state[USUAL:] != NOTHING_RARE:
         length = max([place for place, field in enumerate(state, 1) if field])
-    holders = state.holders
+    holders: tuple[object, ...] = state.holders
     if holders:
-        holders = tuple([one if one.tell else one[:TELL] for one in holders])
+        holders = tuple([one if one.tell else one[:TELL] for one in state.holders])
     return (holders, *state[1:length])
 
 

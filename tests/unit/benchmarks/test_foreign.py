@@ -71,7 +71,7 @@ def test_a_program_answers(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_program_that_ends_is_noticed(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It does so when it saw two holders at once: then no figure of it counts."""
     monkeypatch.setattr(foreign, "LANGUAGES", languages(""))
-    with programs(SETUP, server) as (found, _), pytest.raises(Broken, match="lock 0: it failed"):
+    with programs(SETUP, server) as (found, _), pytest.raises(Broken, match="lock 0: left out, because it failed"):
         found["lock 0"].race(tmp_path, 3)
 
 
