@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Set
+from collections.abc import Callable, Coroutine, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.integration.faults.test_cancellations import MOST, WAYS
 from tests.support.faults.aftermath import SOON, left_behind
 from tests.support.faults.places import Line, Places
 from tests.support.faults.suspensions import Suspensions
-from tests.support.faults.user import INJECTED, TTL, ThreadUser
+from tests.support.faults.user import INJECTED, OFTEN, TTL, ThreadUser
 from tests.support.waiting import until
 
 pytestmark = [  # an interrupt came between the making of something and its use
@@ -30,6 +30,7 @@ MISSES = 5  # uses in a row that had fewer places: there are no more
 SOAK = pytest.param("sqlite", marks=pytest.mark.soak)  # the ledger in Python has more than a thousand places
 OUTSIDE = "LeaseBatch.__enter__"
 WARM = 60  # uses after which the path is what it stays
+MOST_INTERRUPTS = 20  # of one name: a claim that was interrupted is remembered for a while, and makes the path longer
 
 
 class ThreadBatches:
@@ -37,6 +38,7 @@ class ThreadBatches:
 
     def __init__(self, url: str) -> None:
         self.hold: Any = leasehold.connect(url)
+        self.names = TWO
         self.batches: list[Any] = []  # the last one, if it was returned
 
     def use(self, around: AbstractContextManager[Any] | None = None) -> type[BaseException] | None:
@@ -44,7 +46,7 @@ class ThreadBatches:
         self.batches.clear()
         try:
             with around or nullcontext():
-                batch = self.hold.acquire_many([self.hold.lock(one, ttl=TTL) for one in TWO])
+                batch = self.hold.acquire_many([self.hold.lock(one, ttl=TTL) for one in self.names])
                 self.batches.append(batch)
                 with batch:
                     del batch
@@ -90,10 +92,10 @@ class LoopBatches:
         self.loop.close()
 
 
-def expect_free(hold: Any, other: leasehold.Leasehold, where: str) -> None:
+def expect_free(hold: Any, other: leasehold.Leasehold, where: str, names: Sequence[str] = TWO) -> None:
     """Another user gets both, and nothing is left behind."""
     taken: list[leasehold.Lease] = []
-    for name in TWO:
+    for name in names:
         lock = other.lock(name, ttl=TTL)
         lease = lock.acquire(wait=0)
         if lease is None:
@@ -120,6 +122,10 @@ def interrupt_everywhere(user: ThreadBatches, other: leasehold.Leasehold, known:
     """Use a batch again and again, and interrupt each use one place later; how many places there are."""
     missed = found = 0
     for nth in range(1, 5000):
+        if nth % MOST_INTERRUPTS == 0:
+            user.names = (f"a{nth}", f"b{nth}")
+            for _ in range(OFTEN):
+                user.use()
         places = Places(nth, known=known)
         raised = user.use(places)
         if not places.where:  # it was over before: the paths of two uses are not always equally long
@@ -132,7 +138,7 @@ def interrupt_everywhere(user: ThreadBatches, other: leasehold.Leasehold, known:
         if places.where.startswith(OUTSIDE):  # the program has the batch, and has not entered it
             assert user.hold.release_many(user.batches[0]) == [True] * 2
         user.batches.clear()
-        expect_free(user.hold, other, places.where)
+        expect_free(user.hold, other, places.where, user.names)
     raise AssertionError("it never ends")
 
 

@@ -33,7 +33,7 @@ def expect_sound(user: User, other: leasehold.Leasehold, use: Use) -> None:
     fence = expect_free(user.hold, other, use)
     seen: list[Any] = []
     again = user.use(use.number, body=lambda lease: seen.append(other.inspect(use.resource)))
-    assert again.raised is None and again.fences == [seen[0].holder.fence], "its replies are its own"
+    assert again.raised is None and again.fences == [seen[0].holder.fence], f"its replies are its own: {again} {seen}"
     assert again.fences[0] > fence, "fences grow"
     assert other.inspect(use.resource).holder is None, "it was released"
 

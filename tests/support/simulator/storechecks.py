@@ -6,6 +6,7 @@ matter. ``Checks`` adds what holders believe.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from leasehold._core import ledger, ops
@@ -30,6 +31,8 @@ class StoreChecks(SeatChecks):
     _owners: dict[str, int] = field(default_factory=dict)  # who was ever granted, and its last fence
     _fence: dict[str, int] = field(default_factory=dict)  # resource -> the highest ever granted
     _moved_ms: dict[str, int] = field(default_factory=dict)  # resource -> when there was more room, or less, doors too
+    # resource -> for how long one who has waited since then may be silent, also one who has left
+    _longest_ms: dict[str, int] = field(default_factory=dict)
 
     def turn(self, op: ops.ResourceOp, now: Instant, before: State, outcome: ledger.Outcome) -> None:
         after, before = outcome.state, bounded(before, now.ms)
@@ -46,8 +49,11 @@ class StoreChecks(SeatChecks):
             if (grant.owner, grant.fence) in fresh:
                 self.seated(op, now.ms, grant, after)
         self.resized(op)
+        longest_ms = max([self._longest_ms.get(op.resource, 0), *_patience(before.queue)])
         if fresh or after.closed_until_ms or room_of(before) != room_of(after):
             self._moved_ms[op.resource] = max(now.ms, after.closed_until_ms)
+            longest_ms = 0
+        self._longest_ms[op.resource] = longest_ms
 
     def wiped(self) -> None:
         self.wiped_once = True
@@ -136,7 +142,7 @@ class StoreChecks(SeatChecks):
         seats += [Place(*one[:3]) for one in before.doors if one.until_ms > now.ms]
         if not waiting or not fits(seats, waiting[0], self.room(look, waiting[0].limit)[0]):
             return
-        longest = max(patience_ms(one.ttl_ms) for one in before.queue)
+        longest = max([self._longest_ms.get(resource, 0), *_patience(before.queue)])
         over = [one for one in before.holders if one.expires_ms <= now.ms]
         since_ms = max(
             [max(one.expires_ms + one.delay_ms, one.closed_until_ms) for one in over]
@@ -163,6 +169,10 @@ def bounded(state: State, ms: int) -> State:
     ]
     queue = [one._replace(beat_ms=min(one.beat_ms, ms)) for one in state.queue]
     return state._replace(holders=tuple(holders), queue=tuple(queue))
+
+
+def _patience(queue: Sequence[Waiter]) -> list[int]:
+    return [patience_ms(one.ttl_ms) for one in queue]
 
 
 def live(waiter: Waiter, now: Instant) -> bool:

@@ -122,6 +122,26 @@ def test_a_grant_to_a_place_counts_from_when_it_was_sent() -> None:
     assert isinstance(reply, ops.Granted) and 54_000 < reply.remaining_ms < 55_000
 
 
+def test_the_first_one_does_not_know_who_came_behind_it() -> None:
+    """It watched the record, which says nothing of places: it looks before it releases, and hands on."""
+    stage = Stage()
+    _, written = stage.held()
+    join = begin(stage.turns, CLAIM)
+    part = next(join).parts[0]
+    mine = Place(part.join.owner, 0, "my key", True, offer=part.join.offer)
+    assert isinstance(end(join, Outcome(True, (Record("job", written, 1, (mine,), 1),))), ops.Queued)
+    (watch,) = stage.server.watches
+    assert watch.target == "job"
+    record, fence = text.encode(granted(mine)), granted(mine).state.holders[0].fence
+    watch.changed(Record("job", record, 2, None))
+    assert [push.event for push in stage.pushes] == ["granted"]
+    release = begin(stage.turns, ops.Release("job", WAITER, fence))
+    assert isinstance(next(release), Look)
+    behind = place(CLAIM._replace(owner="host:3:secret.3"), 1)
+    (part,) = release.send(Sight((Record("job", record, 2, (behind,)),))).parts
+    assert (part.first, granted_to(part)) == (behind, ["host:3#" + behind.owner])
+
+
 def granted(mine: Place) -> text.Kept:
     """The record after somebody has granted to this place."""
     stage = Stage()

@@ -185,11 +185,16 @@ class ResultFile:
             self._idle.pop().close()
 
     def __del__(self) -> None:
-        if getattr(self, "_idle", None) and gate.acquire(blocking=False):  # no fork meanwhile
-            try:
+        if not getattr(self, "_idle", None):
+            return
+        try:
+            if gate.acquire(blocking=False):  # no fork meanwhile
                 self._close_idle()
-            finally:
-                gate.release()
+        finally:
+            try:
+                gate.release()  # the first thing here: an interrupt comes before it or after it
+            except RuntimeError:  # another thread has it
+                pass
 
     # ------------------------------------------------------------ fork
 

@@ -118,7 +118,11 @@ class Waits:
         elif not known.stale and record.revision >= known.record.revision:
             places = known.record.places if record.places is None else record.places
             now = self._knowledge.note(record._replace(places=places, queue=known.record.queue))
-            if self._granted(wait, now) or (record.places is not None and self._goes_on(wait, now)):
+            if self._granted(wait, now):
+                if record.places is None:  # who has come to stand behind it is not known: its release is to look
+                    self._knowledge.distrust(resource)
+                return
+            if record.places is not None and self._goes_on(wait, now):
                 return
         self._deliver(ops.Push(claim.address, "wake", resource, claim.owner, 0, 0, 0))
 

@@ -125,11 +125,16 @@ class Database:
     def __del__(self) -> None:
         """A connection is part of a reference cycle, and would stay open until the next garbage collection: a fork
         before that would share it. An inherited one must not be closed here."""
-        if os.getpid() == self._pid and gate.acquire(blocking=False):  # else the garbage collector closes it
-            try:
+        if os.getpid() != getattr(self, "_pid", 0):  # missing where an interrupt hit the beginning of __init__
+            return
+        try:
+            if gate.acquire(blocking=False):  # else the garbage collector closes it
                 self.close()
-            finally:
-                gate.release()
+        finally:
+            try:
+                gate.release()  # the first thing here: an interrupt comes before it or after it
+            except RuntimeError:  # another thread has it
+                pass
 
     # ------------------------------------------------------------ rows
 

@@ -288,7 +288,7 @@ class SQLiteStore:
             if not self._claiming.acquire(blocking=False):
                 return False
             self._claimed = True
-            if all(isinstance(one.ops[0], Beat) for one in self._pending.all()):
+            if all([isinstance(one.ops[0], Beat) for one in self._pending.all()]):
                 time.sleep(GATHER)
             while self._pending if call is None else not call.done():
                 self._expire()
@@ -512,12 +512,15 @@ class SQLiteStore:
             raise unavailable(
                 self._path, "was in use when this process was forked, and is its parent's. Fork elsewhere"
             )
-        if not gate.acquire(blocking=False):
-            raise TryAgain("another thread opens a database, or forks")
         try:
+            if not gate.acquire(blocking=False):
+                raise TryAgain("another thread opens a database, or forks")
             self._database = opened = open_database(self._path, self._boot)
         finally:
-            gate.release()
+            try:
+                gate.release()  # the first thing here, as in ``_turn``
+            except RuntimeError:  # another thread has it
+                pass
         self._folder.sweep()
         return opened  # a signal handler may have closed the store meanwhile
 
