@@ -186,6 +186,8 @@ class Lock(BaseLock):
             owner, floor, budget = attempt.new_owner(), engine.floor(), budget_ms(request.wait, 0.0)
             try:
                 quickly = getattr(connection, "claim", None)  # not every store has it
+                if engine.epoch != attempt.epoch:  # a signal handler has forked: the claim is the parent's
+                    raise StoreUnavailable(FORKED)
                 reply: Any = (
                     quickly(template, owner, floor, budget)
                     if quickly is not None
