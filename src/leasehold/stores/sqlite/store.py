@@ -288,7 +288,7 @@ class SQLiteStore:
             if not self._claiming.acquire(blocking=False):
                 return False
             self._claimed = True
-            if all([isinstance(one.ops[0], Beat) for one in self._pending.all()]):
+            if {type(one.ops[0]) for one in self._pending.all()} <= {Beat}:
                 time.sleep(GATHER)
             while self._pending if call is None else not call.done():
                 self._expire()
