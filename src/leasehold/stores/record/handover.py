@@ -9,10 +9,10 @@ will not use, and a deadline that counts from long ago leaves no time to work in
 turn: the resource is left free, and its claim takes it by a write of its own. The age of an offer is judged by the
 server's wall clock. If that was set, a grant comes to nothing at worst: its holder never uses what is over.
 
-Whoever holds a resource knows every place that there was when it was granted, and wakes the first one when it leaves
-the resource free. So a claim that is not the first watches its own place, for as long as its offer is good: it vanishes
-when the claim is granted the resource. Whoever gives its place up wakes the next. What nobody does, because a process
-has died, is found by the next beat.
+Whoever holds a resource knows every place that there was when it was granted, or looks before it releases, and wakes
+the first one when it leaves the resource free. So a claim that is not the first watches its own place, for as long as
+its offer is good: it vanishes when the claim is granted the resource. Whoever gives its place up wakes the next. What
+nobody does, because a process has died, is found by the next beat.
 
 The first condition of such a write is that the place is still there. Places are made at the end and only vanish, so
 one that was the first when it was read is the first for as long as it exists. The grant names its owner as the place
