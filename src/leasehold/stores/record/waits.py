@@ -118,17 +118,15 @@ class Waits:
         elif not known.stale and record.revision >= known.record.revision:
             places = known.record.places if record.places is None else record.places
             now = self._knowledge.note(record._replace(places=places, queue=known.record.queue))
-            if self._granted(wait, now):
-                if record.places is None:  # who has come to stand behind it is not known: its release is to look
-                    self._knowledge.distrust(resource)
-                return
-            if record.places is not None and self._goes_on(wait, now):
+            read = record.places is not None
+            if self._granted(wait, now, read) or (read and self._goes_on(wait, now)):
                 return
         self._deliver(ops.Push(claim.address, "wake", resource, claim.owner, 0, 0, 0))
 
-    def _granted(self, wait: Wait, known: Known) -> bool:
+    def _granted(self, wait: Wait, known: Known, read: bool) -> bool:
         """Tell a waiter that it holds the resource. Its deadline counts from its first claim, after which its place was
-        made. It must be in time for that: the flow checks it."""
+        made. It must be in time for that: the flow checks it. ``read``: were the places read? If not, who has come to
+        stand behind it is not known, and what it does next is to look."""
         claim = wait.claim
         holders: Any = () if known.kept is None else known.kept.state.holders
         mine = [one for one in holders if is_owner(one.owner, claim.owner)]
@@ -136,6 +134,8 @@ class Waits:
             return False
         (grant,) = mine
         self._knowledge.removed(known, wait.place)
+        if not read:
+            self._knowledge.distrust(claim.resource)
         self._leave(claim.owner)  # when its place was sent stays known: the push may be lost
         push = ops.Push(
             claim.address, "granted", claim.resource, claim.owner, grant.fence, 1, grant.ttl_ms, grant.slots
