@@ -132,7 +132,13 @@ def handed_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
         return own(line, grant, owner, now) if grant.owner == owner else found_is_new(line, grant, owner, now)
 
     monkeypatch.setattr(Drafts, "own", counts_from_now)
-    monkeypatch.setattr(Waits, "_granted", lambda waits, wait, known: False)
+    monkeypatch.setattr(Waits, "_granted", lambda waits, wait, known, read: False)
+
+
+def sure_of_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one, which learns of its grant from the record, does not look who has come behind it."""
+    granted = Waits._granted
+    monkeypatch.setattr(Waits, "_granted", lambda waits, wait, known, read: granted(waits, wait, known, True))
 
 
 def any_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +214,7 @@ BROKEN: dict[str, tuple[Break, str, str, int]] = {
     "overtaking": (overtaking, "I15", "quiet", 96),
     "a grant that is found counts anew": (patched(Drafts, "own", found_is_new), "I1", "stormy", 0),
     "a grant to a place counts from when it is read": (handed_is_new, "I1", "", 1),
+    "who came behind the first one": (sure_of_places, "I12", "quiet", 2050),
     "grants to places that are gone": (any_place, "I1|I2|I6|I7|I12|I15", "", 1),
     "joins behind places that are gone": (behind_nobody, "I12", "quiet", 150),
     "grants to places that are silent": (stale_offers, "I14", "", 1),
